@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use fettle_trace::rfc3339;
 use fettle_watch::journal::{self, Entry};
 use fettle_watch::look::Look;
 use fettle_watch::{
     Action, Finding, Judge, Notice, Rule, Watcher, WatcherOptions, Why, parse, recording,
 };
-use fettle_trace::rfc3339;
 use serde_json::json;
 
 use crate::output;
@@ -107,7 +107,9 @@ fn plural_rules(n: usize) -> String {
 fn default_state() -> anyhow::Result<PathBuf> {
     let from = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = from("XDG_STATE_HOME").or_else(|| Some(from("HOME")?.join(".local/state")));
-    Ok(state.context("neither XDG_STATE_HOME nor HOME is set; --state names a folder")?.join("fettle/watch"))
+    Ok(state
+        .context("neither XDG_STATE_HOME nor HOME is set; --state names a folder")?
+        .join("fettle/watch"))
 }
 
 fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<ExitCode> {
@@ -156,7 +158,9 @@ fn replay(rules: Vec<Rule>, file: &Path, as_json: bool) -> anyhow::Result<ExitCo
             programs.insert(process.id, process.program.clone());
             for (met, rule) in met.iter_mut().zip(&rules) {
                 let fits = rule.target.program() == process.program;
-                *met |= fits && (process.is_worker || matches!(rule.target, fettle_watch::Target::Processes(_)));
+                *met |= fits
+                    && (process.is_worker
+                        || matches!(rule.target, fettle_watch::Target::Processes(_)));
             }
         }
         for finding in judge.see(&look) {
@@ -165,10 +169,17 @@ fn replay(rules: Vec<Rule>, file: &Path, as_json: bool) -> anyhow::Result<ExitCo
             let program = programs.get(&finding.process).cloned().unwrap_or_default();
             let at_ns = look.at_ns.saturating_sub(begin_ns);
             output::print(&if as_json {
-                format!("{}\n", json!({ "at_ns": at_ns, "rule": rule, "program": program, "finding": finding }))
+                format!(
+                    "{}\n",
+                    json!({ "at_ns": at_ns, "rule": rule, "program": program, "finding": finding })
+                )
             } else {
                 let at = at_ns as f64 / 1e6;
-                format!("{at:>12.1} ms  {rule}: {program} {} {}\n", finding.process.pid, why(&finding))
+                format!(
+                    "{at:>12.1} ms  {rule}: {program} {} {}\n",
+                    finding.process.pid,
+                    why(&finding)
+                )
             })?;
         }
     }
@@ -177,7 +188,9 @@ fn replay(rules: Vec<Rule>, file: &Path, as_json: bool) -> anyhow::Result<ExitCo
         last += &match (held, met) {
             (0, false) => format!("{}: was about no process that was seen\n", rule.name),
             (0, true) => format!("{}: did not hold\n", rule.name),
-            (held, _) => format!("{}: held {}\n", rule.name, output::plural(*held, "time", "times")),
+            (held, _) => {
+                format!("{}: held {}\n", rule.name, output::plural(*held, "time", "times"))
+            }
         };
     }
     if !as_json {
@@ -196,7 +209,11 @@ fn history(journal: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     for entry in entries {
         let text = match as_json {
             true => format!("{}\n", serde_json::to_string(&entry)?),
-            false => format!("{}  {}", rfc3339(entry.at_ms.saturating_mul(1_000_000)), found(&entry, &entry.rule, !entry.done.is_empty())),
+            false => format!(
+                "{}  {}",
+                rfc3339(entry.at_ms.saturating_mul(1_000_000)),
+                found(&entry, &entry.rule, !entry.done.is_empty())
+            ),
         };
         output::print(&text)?;
     }
@@ -210,7 +227,8 @@ fn ms(ns: u64) -> String {
 fn shown(notice: &Notice, rules: &[String], acts: bool) -> String {
     match notice {
         Notice::Watching { processes } => {
-            let names: Vec<_> = processes.iter().map(|(name, pid)| format!("{name} {pid}")).collect();
+            let names: Vec<_> =
+                processes.iter().map(|(name, pid)| format!("{name} {pid}")).collect();
             let how = if acts { "" } else { "; nothing is done: --act does what the rules say" };
             format!("watching {} by {}{how}\n", names.join(", "), plural_rules(rules.len()))
         }
@@ -259,14 +277,20 @@ fn why(finding: &Finding) -> String {
                 marks => format!("learned from {marks} marks of progress"),
             };
             let (cpu, limit_ms) = (ms(*cpu_ns), ms(*limit_ns));
-            format!("spins: thread {tid} has computed for {cpu} without a call that reads, writes or waits (limit {limit_ms}, {limit})")
+            format!(
+                "spins: thread {tid} has computed for {cpu} without a call that reads, writes or waits (limit {limit_ms}, {limit})"
+            )
         }
         Why::Cycle { tids } => {
             let tids: Vec<String> = tids.iter().map(u32::to_string).collect();
             format!("is deadlocked: threads {} wait for each other's mutexes", tids.join(", "))
         }
-        Why::Unread { bytes } => format!("sleeps, while {bytes} bytes lie unread in its connections"),
-        Why::Still { sensor, value } => format!("does not change its sensor {sensor}, which stands at {value}"),
+        Why::Unread { bytes } => {
+            format!("sleeps, while {bytes} bytes lie unread in its connections")
+        }
+        Why::Still { sensor, value } => {
+            format!("does not change its sensor {sensor}, which stands at {value}")
+        }
     }
 }
 
@@ -281,7 +305,9 @@ fn json_line(notice: &Notice) -> String {
             "kind": "replaced", "rule": rule, "old": old, "new": new,
             "found_after_ns": found_after_ns, "after_ns": after_ns,
         }),
-        Notice::NotReplaced { rule, old } => json!({ "kind": "not-replaced", "rule": rule, "old": old }),
+        Notice::NotReplaced { rule, old } => {
+            json!({ "kind": "not-replaced", "rule": rule, "old": old })
+        }
     };
     format!("{value}\n")
 }

@@ -1,0 +1,212 @@
+//! `fettle watch` on real programs: a pre-forking server whose workers hang, and a deadlock.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const SERVER: &str = r#"
+import os, socket, sys
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("127.0.0.1", 0)); s.listen(64)
+def work():
+    while True:
+        c, _ = s.accept()
+        word = c.recv(100)
+        if word == b"spin":
+            while True: pass
+        if word == b"think":
+            sum(range(150000))
+        c.sendall(b"done"); c.close()
+def start():
+    if os.fork() == 0: work()
+start()
+print(s.getsockname()[1], flush=True)
+while True:
+    os.wait(); start()
+"#;
+
+const DEADLOCK: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER;
+static void *other(void *p) {
+    pthread_mutex_lock(&b); usleep(50000); pthread_mutex_lock(&a); return p;
+}
+int main(void) {
+    pthread_t t;
+    pthread_create(&t, NULL, other, NULL);
+    pthread_mutex_lock(&a); usleep(50000); pthread_mutex_lock(&b);
+    return 0;
+}
+"#;
+
+/// Ends what it holds, with all that it started.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(command: &mut Command) -> Group {
+    use std::os::unix::process::CommandExt;
+    Group(command.process_group(0).stdout(Stdio::piped()).spawn().unwrap())
+}
+
+fn server() -> (Group, u16) {
+    let mut server = start(Command::new("python3").args(["-c", SERVER]));
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (server, line.trim().parse().unwrap())
+}
+
+fn ask(port: u16, word: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(word).unwrap();
+    stream
+}
+
+fn answer(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    let _ = stream.read_to_string(&mut text);
+    text
+}
+
+fn watch(
+    folder: &Path,
+    rules: &str,
+    pid: u32,
+    more: &[&str],
+) -> (Group, BufReader<std::process::ChildStdout>) {
+    std::fs::write(folder.join("rules"), rules).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    command.current_dir(folder).args([
+        "watch",
+        "rules",
+        "--json",
+        "--state",
+        "state",
+        "-p",
+        &pid.to_string(),
+    ]);
+    let mut watcher = start(command.args(more));
+    let out = BufReader::new(watcher.0.stdout.take().unwrap());
+    (watcher, out)
+}
+
+fn next(out: &mut impl BufRead) -> serde_json::Value {
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+}
+
+fn python() -> String {
+    let path = Command::new("python3")
+        .args(["-c", "import os; print(os.path.realpath('/proc/self/exe'))"]);
+    let path = { path }.output().unwrap().stdout;
+    let path = String::from_utf8(path).unwrap();
+    Path::new(path.trim()).file_name().unwrap().to_string_lossy().into_owned()
+}
+
+#[test]
+fn a_worker_that_spins_is_replaced_and_one_that_thinks_is_not() {
+    let folder = TempDir::new().unwrap();
+    let (server, port) = server();
+    let rules = format!(
+        "rule stuck {{ worker of {:?} spins exactly 200ms without progress -> keep evidence, restart kill }}",
+        python()
+    );
+    let record = ["--act", "--record", "looks"];
+    let (watcher, mut out) = watch(folder.path(), &rules, server.0.id(), &record);
+    assert_eq!(next(&mut out)["kind"], "watching");
+    for _ in 0..20 {
+        assert_eq!(answer(ask(port, b"think")), "done");
+    }
+    let hung = ask(port, b"spin");
+    let found = next(&mut out);
+    assert_eq!(found["entry"]["finding"]["why"]["kind"], "spins", "{found}");
+    let replaced = next(&mut out);
+    assert_eq!(replaced["kind"], "replaced", "{replaced}");
+    assert_eq!(replaced["old"], found["entry"]["finding"]["process"]["pid"]);
+    assert_eq!(answer(hung), "");
+    assert_eq!(answer(ask(port, b"hello")), "done", "its successor answers");
+    let evidence = found["entry"]["done"][0]["result"].as_str().unwrap().to_owned();
+    let evidence = folder.path().join(evidence);
+    assert!(evidence.join("finding.json").exists() && evidence.join("status").exists());
+
+    // One watcher at a time.
+    let mut second = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    second.current_dir(folder.path()).args(["watch", "rules", "--state", "state", "-p"]);
+    let second = second.arg(server.0.id().to_string()).output().unwrap();
+    assert_eq!(second.status.code(), Some(2), "{second:?}");
+    assert!(
+        String::from_utf8_lossy(&second.stderr).contains("another fettle watches"),
+        "{second:?}"
+    );
+
+    // What was seen leads to the same finding again.
+    let mut watcher = watcher;
+    Command::new("kill").args(["-INT", &watcher.0.id().to_string()]).status().unwrap();
+    assert_eq!(watcher.0.wait().unwrap().code(), Some(1));
+    let fettle = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fettle"));
+        command.current_dir(folder.path()).args(arguments).output().unwrap()
+    };
+    let replayed = fettle(&["watch", "rules", "--replay", "looks"]);
+    let said = String::from_utf8_lossy(&replayed.stdout).into_owned();
+    assert!(replayed.status.code() == Some(1) && said.contains("stuck: held 1 time"), "{said}");
+    let history = fettle(&["watch", "--history", "--state", "state"]);
+    let said = String::from_utf8_lossy(&history.stdout).into_owned();
+    assert!(said.contains("spins: thread") && said.contains("killed, for its parent"), "{said}");
+}
+
+#[test]
+fn nothing_is_done_without_being_asked_for() {
+    let folder = TempDir::new().unwrap();
+    let (server, port) = server();
+    let rules = format!(
+        "rule stuck {{ worker of {:?} spins exactly 50ms without progress -> restart kill }}",
+        python()
+    );
+    let (_watcher, mut out) = watch(folder.path(), &rules, server.0.id(), &[]);
+    let watching = next(&mut out);
+    let hung = ask(port, b"spin");
+    let found = next(&mut out);
+    assert_eq!(found["entry"]["done"], serde_json::json!([]), "{watching} {found}");
+    let pid = &found["entry"]["finding"]["process"]["pid"];
+    assert!(Path::new(&format!("/proc/{pid}")).exists());
+    drop(hung);
+}
+
+#[test]
+fn a_deadlock_is_found_and_its_process_signalled() {
+    let folder = TempDir::new().unwrap();
+    let (source, program) = (folder.path().join("dead.c"), folder.path().join("dead"));
+    std::fs::write(&source, DEADLOCK).unwrap();
+    let built =
+        Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).status();
+    assert!(built.unwrap().success());
+    let mut process = start(&mut Command::new(&program));
+    let rules = "rule dead { process of \"dead\" waits in a cycle -> signal TERM }";
+    let (_watcher, mut out) = watch(folder.path(), rules, process.0.id(), &["--act"]);
+    assert_eq!(next(&mut out)["kind"], "watching");
+    let found = next(&mut out);
+    let why = &found["entry"]["finding"]["why"];
+    assert_eq!(why["kind"], "cycle", "{found}");
+    assert_eq!(why["tids"].as_array().unwrap().len(), 2, "{found}");
+    let begun = Instant::now();
+    while process.0.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(process.0.wait().unwrap().signal(), Some(15));
+}

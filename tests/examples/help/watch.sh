@@ -1,0 +1,9 @@
+# instead: $(pgrep -o nginx) => $(cat pid) --state state --duration 300ms
+# instead: --history => --history --state state
+(sleep 60 & echo $! > pid)
+cat > web.rules <<'R'
+rule stuck  { worker of "nginx" spins 3ms without progress -> keep evidence, restart kill }
+rule dead   { process of "app" waits in a cycle -> keep evidence, signal TERM at most 1 in 1m }
+rule asleep { worker of "nginx" sleeps 5ms while it holds bytes -> run "logger asleep" }
+rule beat   { scalar "web.ticks" of process of "web" still for 4ms -> signal USR1 }
+R
