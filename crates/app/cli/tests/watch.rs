@@ -108,12 +108,11 @@ fn next(out: &mut impl BufRead) -> serde_json::Value {
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
 }
 
+/// The name that a Python program goes by.
 fn python() -> String {
-    let path = Command::new("python3")
-        .args(["-c", "import os; print(os.path.realpath('/proc/self/exe'))"]);
-    let path = { path }.output().unwrap().stdout;
-    let path = String::from_utf8(path).unwrap();
-    Path::new(path.trim()).file_name().unwrap().to_string_lossy().into_owned()
+    let mut python = Command::new("python3");
+    python.args(["-c", "import os; print(os.path.basename(os.path.realpath('/proc/self/exe')))"]);
+    String::from_utf8(python.output().unwrap().stdout).unwrap().trim().to_owned()
 }
 
 #[test]
