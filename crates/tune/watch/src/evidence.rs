@@ -31,7 +31,7 @@ pub fn keep(
 ) -> io::Result<PathBuf> {
     let pid = finding.process.pid;
     let folder = place.join(format!("{rule}-{pid}-{at_ms}"));
-    // It may hold command lines, which are nobody else's business.
+    // It may hold command lines, which other users must not read.
     DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
     fs::write(folder.join("finding.json"), serde_json::to_vec_pretty(finding)?)?;
     fs::write(folder.join("looks.json"), serde_json::to_vec(looks)?)?;

@@ -92,7 +92,7 @@ struct Parser {
 
 impl Parser {
     fn complain(&mut self, span: TextSpan, message: String, help: Option<&str>) {
-        // More of them help nobody.
+        // More of them are of no help.
         if self.report.diagnostics.len() < 20 {
             self.report.diagnostics.push(Diagnostic {
                 severity: Severity::Error,
