@@ -144,8 +144,7 @@ pub fn check(trace: &Trace) -> Result<Check> {
     }
     if manifest.probe_mode == ProbeMode::Events && manifest.recovery.is_none() {
         let counted = totals.iter().fold(0u64, |sum, total| sum.saturating_add(total.calls));
-        let RunTotals { lost, short, .. } = manifest.totals;
-        let accounted = rows.saturating_add(lost).saturating_add(short);
+        let accounted = rows.saturating_add(manifest.totals.without_record());
         // Calls that were still open have records and are not in the totals.
         if counted > accounted {
             let missing = counted - accounted;

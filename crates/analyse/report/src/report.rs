@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use fettle_trace::{
-    EventKind, Exit, Manifest, ProbeCost, ProbeMode, RunTotals, Thread, Total, Trace,
-};
+use fettle_trace::{EventKind, Exit, Manifest, ProbeCost, ProbeMode, Thread, Total, Trace};
 use serde::Serialize;
 
 use crate::correct::{Below, below, corrected};
@@ -456,8 +454,9 @@ impl Analysis {
         if self.manifest.probe_mode != ProbeMode::Events {
             return 0;
         }
-        let RunTotals { lost, short, .. } = self.manifest.totals;
-        self.calls().saturating_sub(self.profile.records).saturating_sub(short).max(lost)
+        let totals = &self.manifest.totals;
+        let missing = self.calls().saturating_sub(self.profile.records);
+        missing.saturating_sub(totals.short).max(totals.lost)
     }
 
     fn calls(&self) -> u64 {

@@ -36,7 +36,7 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Say whether this kernel can get new code; changes nothing
+    /// Say whether functions of this kernel can be rewritten; changes nothing
     Check {
         /// Print as JSON
         #[arg(long)]
@@ -52,7 +52,7 @@ enum Command {
         after_help = "Examples:\n  fettle kernel tune --root tcp_v4_rcv --work-counter 'cat /var/lib/server/requests'\n  fettle kernel tune --only 'vfs_*,pipe_*' --no-compare"
     )]
     Tune(TuneArgs),
-    /// Take all new code out of the kernel
+    /// Take all rewritten text out of the kernel
     Undo {
         /// Wait at most so long for tracers and probes of others to go
         #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
@@ -61,7 +61,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show what new code is in the kernel
+    /// Show what rewritten text is in the kernel
     Status {
         /// Print as JSON
         #[arg(long)]
@@ -338,7 +338,7 @@ fn outcome_as_json(outcome: &Outcome) -> serde_json::Value {
     })
 }
 
-/// Takes all new code out of the kernel.
+/// Takes all rewritten text out of the kernel.
 pub fn undo(wait: Duration, json: bool) -> anyhow::Result<ExitCode> {
     let mut installed = match Installed::open() {
         Err(Error::NotLoaded) => {
@@ -349,7 +349,7 @@ pub fn undo(wait: Duration, json: bool) -> anyhow::Result<ExitCode> {
                         json!({ "version": JSON_VERSION, "undone": false })
                     ))?;
                 }
-                false => output::print("no new code is in the kernel\n")?,
+                false => output::print("no rewritten text is in the kernel\n")?,
             }
             return Ok(ExitCode::from(1));
         }
@@ -373,7 +373,7 @@ pub fn undo(wait: Duration, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows what new code is in the kernel.
+/// Shows what rewritten text is in the kernel.
 pub fn status(json: bool) -> anyhow::Result<ExitCode> {
     let status = match Installed::open() {
         Err(Error::NotLoaded) => None,
@@ -390,7 +390,7 @@ pub fn status(json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn status_as_text(status: Option<&Status>, journal: Option<&Journal>) -> String {
-    let Some(status) = status else { return "no new code is in the kernel\n".to_string() };
+    let Some(status) = status else { return "no rewritten text is in the kernel\n".to_string() };
     let state = match status.state {
         State::Out => "loaded, not installed",
         State::Installed => "installed",
@@ -398,7 +398,7 @@ fn status_as_text(status: Option<&Status>, journal: Option<&Journal>) -> String 
     };
     let bytes = status.text_end.saturating_sub(status.text_begin);
     let mut text = format!(
-        "kernel: {} of new code, {:.1} KB, {state}{}\n",
+        "kernel: {} of rewritten text, {:.1} KB, {state}{}\n",
         plural(status.entries, "entry", "entries"),
         bytes as f64 / 1024.0,
         if status.keep { ", kept" } else { "" },

@@ -314,6 +314,13 @@ pub struct RunTotals {
     pub processes: u64,
 }
 
+impl RunTotals {
+    /// Calls that ended and of which there is no record.
+    pub fn without_record(&self) -> u64 {
+        self.lost.saturating_add(self.short)
+    }
+}
+
 /// A number of things lost for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -225,15 +225,12 @@ impl Tracer<'_> {
                 any = true;
                 let tid = report.tid;
                 match report.what {
-                    // On its way into a system call or out of one. It stops before it waits for anything.
                     What::Stopped { signal: ptrace::SYSTEM_CALL, event: 0 }
                         if of_process(self, tid) =>
                     {
-                        if self.begins_leak_check(tid) {
-                            self.handle(report)?;
+                        if !self.passes_system_call(report)? {
                             return Ok(Err(Stuck { tid, starved: false, stood: begun.elapsed() }));
                         }
-                        let _ = ptrace::cont(tid, 0);
                     }
                     // The signal is delivered, and the thread stops before it acts on it.
                     What::Stopped { signal, event: 0 }
@@ -286,6 +283,19 @@ impl Tracer<'_> {
 }
 
 impl Tracer<'_> {
+    /// A thread that is about to be paused is on its way into a system call or out of one: it goes on, and
+    /// stops before it waits for anything. False if it begins its process's leak check, which nothing may
+    /// delay.
+    fn passes_system_call(&mut self, report: ptrace::Report) -> Result<bool, launch::Failure> {
+        let tid = report.tid;
+        if self.begins_leak_check(tid) {
+            self.handle(report)?;
+            return Ok(false);
+        }
+        let _ = ptrace::cont(tid, 0);
+        Ok(true)
+    }
+
     /// Whether a thread has stopped because it executes a program, or reports at a dlopen hook.
     fn wants_new_code(&mut self, tid: i32, signal: i32, event: i32) -> bool {
         let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else { return false };

@@ -216,14 +216,11 @@ pub fn conduct<E: From<RecordError>>(
             return Err(error.into());
         }
     };
-    let own_fields = options.own.as_ref().map(|own| own.fields.len());
     let libraries = Libraries::new(options.libraries.clone(), options.unmet.clone());
     let mut recorder = Recorder::new(modules, libraries, slots, writer, progress);
-    recorder.expect_own(own_fields);
+    recorder.expect_own(options.own.as_ref().map(|own| own.fields.len()));
     recorder.expect_outliving(options.outliving);
-    if let Some(least) = options.min_duration {
-        recorder.leave_out_shorter(least);
-    }
+    recorder.leave_out_shorter(options.min_duration);
     recorder.checkpoint_manifest(manifest.clone());
     let run = run(&mut recorder, kernel.as_ref());
     let kernel = kernel.map(Running::end);

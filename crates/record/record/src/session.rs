@@ -268,9 +268,9 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Calls that take less time leave no record.
-    pub fn leave_out_shorter(&mut self, least: Duration) {
-        self.min_duration = Some(MinDuration::new(least));
+    /// Calls that take less time than this leave no record.
+    pub fn leave_out_shorter(&mut self, least: Option<Duration>) {
+        self.min_duration = least.map(MinDuration::new);
     }
 
     /// What becomes of who outlives the launched program.

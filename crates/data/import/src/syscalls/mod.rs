@@ -137,7 +137,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Whether a thread is in a system call that the trace tells of.
+    /// Whether a thread is in a system call that the trace has.
     pub fn is_in_call(&self, tid: u32) -> bool {
         self.begun.contains_key(&tid)
     }
