@@ -53,11 +53,11 @@ impl Collector {
     /// Serves recorders until `stop` is set; then their connections are cut, and what has arrived
     /// is whole.
     pub fn run(&self, stop: &AtomicBool) {
-        let door = Arc::new(DlopenHook::default());
+        let admission = Arc::new(Admission::default());
         let mut last_tick = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             match self.listener.accept() {
-                Ok((socket, from)) => self.admit(socket, from, &door),
+                Ok((socket, from)) => self.admit(socket, from, &admission),
                 // No connection, or one that is gone already, or too many open files: all of them
                 // pass.
                 Err(_) => std::thread::sleep(PERIOD),
@@ -70,29 +70,29 @@ impl Collector {
         self.hub.hang_up();
         // What they hold is put right when the next collector opens it; this is for the last word.
         let begin = Instant::now();
-        while door.open() > 0 && begin.elapsed() < Duration::from_secs(5) {
+        while admission.open() > 0 && begin.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(PERIOD);
         }
     }
 
     /// Serves a connection in a thread of its own, if there is room for it.
-    fn admit(&self, socket: TcpStream, from: SocketAddr, door: &Arc<DlopenHook>) {
+    fn admit(&self, socket: TcpStream, from: SocketAddr, admission: &Arc<Admission>) {
         let address = from.ip();
         let limits = self.hub.limits;
         let (hub, config) = (self.hub.clone(), self.config.clone());
-        if let Err(why) = door.enter(address, limits.connections, limits.per_address) {
-            if door.may_complain(address) {
+        if let Err(why) = admission.enter(address, limits.connections, limits.per_address) {
+            if admission.may_complain(address) {
                 hub.tell(Happening::Cut { peer: address.to_string(), why: why.to_owned() });
             }
             return;
         }
-        let guard = Entered { door: door.clone(), address };
+        let guard = Entered { admission: admission.clone(), address };
         let serve = move || {
-            let door = guard;
+            let entered = guard;
             let peer = from.to_string();
             let result = answer(socket, &peer, &hub, config);
             if let Err(error) = result
-                && door.door.may_complain(address)
+                && entered.admission.may_complain(address)
             {
                 hub.tell(Happening::Cut { peer, why: error.to_string() });
             }
@@ -115,7 +115,7 @@ fn answer(socket: TcpStream, peer: &str, hub: &Hub, config: Arc<ServerConfig>) -
 
 /// Open connections by address.
 #[derive(Debug, Default)]
-struct DlopenHook {
+struct Admission {
     inside: Mutex<HashMap<IpAddr, usize>>,
     complained: Mutex<HashMap<IpAddr, (Instant, u32)>>,
 }
@@ -123,7 +123,7 @@ struct DlopenHook {
 /// Complaints at once of one address.
 const COMPLAINTS_AT_ONCE: u32 = 8;
 
-impl DlopenHook {
+impl Admission {
     fn open(&self) -> usize {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
     }
@@ -158,13 +158,13 @@ impl DlopenHook {
 
 /// A place inside, given back however the thread ends.
 struct Entered {
-    door: Arc<DlopenHook>,
+    admission: Arc<Admission>,
     address: IpAddr,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let mut inside = self.door.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inside = self.admission.inside.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(here) = inside.get_mut(&self.address) {
             *here -= 1;
             if *here == 0 {
