@@ -86,5 +86,5 @@ pub enum Error {
     },
 }
 
-/// Shorter.
+/// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -48,5 +48,5 @@ pub enum Error {
     Work(String),
 }
 
-/// Shorter.
+/// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
