@@ -144,7 +144,10 @@ const JOBS: [(&str, &[&str]); 5] = [
     ("Observe", &["record", "instrument", "sensors", "import", "lift"]),
     (
         "Understand",
-        &["report", "replay", "requests", "locks", "ui", "export", "schema", "census", "cluster"],
+        &[
+            "report", "replay", "annotate", "requests", "locks", "ui", "export", "schema",
+            "census", "cluster",
+        ],
     ),
     ("Tune", &["tune", "kernel", "undo", "status", "symbols", "layout"]),
     ("Move", &["collect", "send", "merge", "jar", "smp"]),

@@ -244,7 +244,7 @@ fn calls_by_process(trace: &Path, function: &str) -> Vec<u64> {
 
 /// How often the branches of `function` that lead back were taken.
 fn branches_taken(trace: &Path, function: &str) -> u64 {
-    assert!(fettle(&["trace", "check", text(trace)]).status.success());
+    common::assert_right(trace);
     let trace = Trace::open(trace).expect("a trace");
     let functions = trace.functions().expect("functions");
     let id = functions.iter().find(|f| f.name == function).expect("it is there").id;
@@ -257,7 +257,7 @@ fn branches_taken(trace: &Path, function: &str) -> u64 {
 
 /// The manifest of a trace, which is made of the slots first if it has not been.
 fn manifest(path: &Path) -> fettle_trace::Manifest {
-    assert!(fettle(&["trace", "check", text(path)]).status.success());
+    common::assert_right(path);
     Trace::open(path).expect("a trace").manifest().clone()
 }
 
