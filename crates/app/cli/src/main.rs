@@ -151,7 +151,7 @@ const JOBS: [(&str, &[&str]); 5] = [
     ),
     ("Tune", &["tune", "kernel", "undo", "status", "symbols", "layout"]),
     ("Move", &["collect", "send", "merge", "jar", "smp"]),
-    ("Look after", &["watch", "trace", "cache", "completions", "man", "help"]),
+    ("Look after", &["trace", "watch", "cache", "completions", "man", "help"]),
 ];
 
 /// The command line, with a help that is grouped by job.
