@@ -200,7 +200,12 @@ fn spinning(
                 mark
             }
             Some(mark) => {
-                limit.passed(cpu_ns.saturating_sub(mark.cpu_ns), progress.since(mark.progress));
+                // What a process does before it first waits for work is its start, which says nothing of
+                // how long work takes.
+                if mark.progress.waits > 0 {
+                    let passed = progress.since(mark.progress);
+                    limit.passed(cpu_ns.saturating_sub(mark.cpu_ns), passed);
+                }
                 fresh
             }
             None => fresh,
@@ -318,6 +323,21 @@ mod tests {
         assert_eq!(judge.see(&at(5, process(&[(7, 4 * MS, 5)]))), [], "it still holds");
         assert_eq!(judge.see(&at(6, process(&[(7, 5 * MS, 6)]))), [], "it got on");
         assert_eq!(judge.see(&at(9, process(&[(7, 8 * MS, 6)]))).len(), 1, "and is stuck again");
+    }
+
+    #[test]
+    fn a_start_teaches_nothing() {
+        let mut judge = judge("rule a { worker of \"app\" spins 3ms without progress -> log }");
+        let look = |cpu_ns, calls, waits| {
+            let mut process = process(&[(7, cpu_ns, calls)]);
+            process.threads.as_mut().unwrap()[0].progress.waits = waits;
+            process
+        };
+        judge.see(&at(0, look(0, 5, 0)));
+        judge.see(&at(1, look(9 * MS, 6, 1)));
+        assert_eq!(judge.limit_of("app").marks(), 0);
+        judge.see(&at(2, look(10 * MS, 8, 2)));
+        assert_eq!(judge.limit_of("app").marks(), 3);
     }
 
     #[test]

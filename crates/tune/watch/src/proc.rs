@@ -18,7 +18,7 @@ use crate::look::{Held, Look, ProcessId, ProcessLook, Progress, ThreadLook};
 use crate::waits;
 
 /// How often new processes are looked for.
-const TREE_EVERY: Duration = Duration::from_millis(20);
+const TREE_EVERY: Duration = Duration::from_millis(100);
 /// How often threads' waits are looked at.
 const WAITS_EVERY: Duration = Duration::from_millis(10);
 /// How often it is asked whether sleeping processes have bytes to read.
