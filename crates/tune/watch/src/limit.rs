@@ -23,11 +23,13 @@ impl Default for Limit {
 }
 
 impl Limit {
-    /// A thread used `cpu_ns` and passed so many marks meanwhile. Which of the stretches between them was
-    /// the longest is not known: one is taken to have had all of it, which only makes the limit larger.
+    /// A thread used `cpu_ns` and passed so many marks meanwhile. How long the longest stretch between two
+    /// of them was is not known: it is taken to be all of it, or eight times the mean where there were
+    /// more marks than that, as when a look comes late.
     pub fn passed(&mut self, cpu_ns: u64, marks: u64) {
         let Some(others) = marks.checked_sub(1) else { return };
-        self.counts[bucket(cpu_ns)] += 1;
+        let longest = u128::from(cpu_ns) * 8 / u128::from(marks.max(8));
+        self.counts[bucket(u64::try_from(longest).unwrap_or(cpu_ns))] += 1;
         self.counts[0] += others;
         self.marks = self.marks.saturating_add(marks);
     }
