@@ -56,6 +56,8 @@ pub enum Why {
     },
 }
 
+/// A process that has waited so many times has started.
+const WAITS_OF_START: u64 = 8;
 /// Two looks in a row must show the same cycle.
 const CYCLE_LOOKS: u32 = 2;
 
@@ -200,9 +202,9 @@ fn spinning(
                 mark
             }
             Some(mark) => {
-                // What a process does before it first waits for work is its start, which says nothing of
+                // What a process does before it has come to its work is its start, which says nothing of
                 // how long work takes.
-                if mark.progress.waits > 0 {
+                if mark.progress.waits >= WAITS_OF_START {
                     let passed = progress.since(mark.progress);
                     limit.passed(cpu_ns.saturating_sub(mark.cpu_ns), passed);
                 }
@@ -334,9 +336,9 @@ mod tests {
             process
         };
         judge.see(&at(0, look(0, 5, 0)));
-        judge.see(&at(1, look(9 * MS, 6, 1)));
+        judge.see(&at(1, look(9 * MS, 6, WAITS_OF_START)));
         assert_eq!(judge.limit_of("app").marks(), 0);
-        judge.see(&at(2, look(10 * MS, 8, 2)));
+        judge.see(&at(2, look(10 * MS, 8, WAITS_OF_START + 1)));
         assert_eq!(judge.limit_of("app").marks(), 3);
     }
 

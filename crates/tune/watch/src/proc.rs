@@ -202,7 +202,6 @@ impl Watched {
         if !(looks_at_threads || looks_at_waits || looks_at_bytes || looks_at_scalars) {
             return look;
         }
-        look.held = held(self.id.pid);
         if looks_at_threads {
             self.threads_at_cpu = Some(cpu_ns);
             look.threads = Some(threads(self.id.pid));
@@ -217,6 +216,8 @@ impl Watched {
         } else if wanted.unread && !asleep {
             look.unread = Some(0);
         }
+        // Last: what was seen of a process that began to end meanwhile says nothing of its work.
+        look.held = held(self.id.pid);
         look
     }
 
@@ -243,6 +244,7 @@ struct Stat {
     state: u8,
     parent: u32,
     start: u64,
+    is_exiting: bool,
 }
 
 impl Stat {
@@ -256,8 +258,10 @@ impl Stat {
         let mut fields = rest.split_ascii_whitespace();
         let state = *fields.next()?.as_bytes().first()?;
         let parent = fields.next()?.parse().ok()?;
-        let start = fields.nth(17)?.parse().ok()?;
-        Some(Stat { state, parent, start })
+        // The kernel's PF_EXITING.
+        let flags: u64 = fields.nth(4)?.parse().ok()?;
+        let start = fields.nth(12)?.parse().ok()?;
+        Some(Stat { state, parent, start, is_exiting: flags & 4 != 0 })
     }
 }
 
@@ -296,6 +300,13 @@ fn held(pid: u32) -> Option<Held> {
     };
     if field("TracerPid:").is_some_and(|tracer| tracer != "0") {
         return Some(Held::Traced);
+    }
+    const KILL: u64 = 1 << 8;
+    let pending = |name| field(name).and_then(|mask| u64::from_str_radix(&mask, 16).ok());
+    if ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(|mask| mask & KILL != 0)
+        || Stat::of(pid).is_some_and(|stat| stat.is_exiting)
+    {
+        return Some(Held::Ended);
     }
     match field("State:").unwrap_or_default().as_bytes().first() {
         Some(b'T') => Some(Held::Stopped),
@@ -374,7 +385,7 @@ mod tests {
     fn a_name_may_hold_anything() {
         let stat = "7 (a) b (c) S 3 7 7 0 -1 1 0 0 0 0 0 0 0 0 20 0 1 0 12345 1 2";
         let stat = Stat::parse(stat).unwrap();
-        assert!(stat.state == b'S' && stat.parent == 3 && stat.start == 12345);
+        assert!(stat.state == b'S' && stat.parent == 3 && stat.start == 12345 && !stat.is_exiting);
         assert!(Stat::parse("7 (a").is_none() && Stat::parse("7 (a)").is_none());
     }
 
