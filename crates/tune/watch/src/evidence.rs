@@ -9,8 +9,7 @@ use crate::judge::Finding;
 use crate::look::Look;
 
 /// What `/proc` has of a process.
-const OF_PROCESS: [&str; 8] =
-    ["cmdline", "status", "maps", "limits", "cgroup", "io", "net/tcp", "net/tcp6"];
+const OF_PROCESS: [&str; 6] = ["cmdline", "status", "maps", "limits", "cgroup", "io"];
 /// What it has of each thread. The kernel's stack needs root.
 const OF_THREAD: [&str; 7] = ["comm", "status", "stat", "syscall", "wchan", "stack", "schedstat"];
 /// Threads of which it is kept: those of the finding come first.
@@ -37,7 +36,7 @@ pub fn keep(
     fs::write(folder.join("looks.json"), serde_json::to_vec(looks)?)?;
     let process = PathBuf::from(format!("/proc/{pid}"));
     for name in OF_PROCESS {
-        copy(&process.join(name), &folder.join(name.replace('/', "-")))?;
+        copy(&process.join(name), &folder.join(name))?;
     }
     let mut sockets = String::new();
     for file in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {

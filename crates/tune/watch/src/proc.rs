@@ -23,6 +23,9 @@ const TREE_EVERY: Duration = Duration::from_millis(100);
 const WAITS_EVERY: Duration = Duration::from_millis(10);
 /// How often it is asked whether sleeping processes have bytes to read.
 const UNREAD_EVERY: Duration = Duration::from_millis(5);
+/// The kernel's tables of connections take milliseconds to read where they were made large: reading them
+/// is to take no more of the time than this.
+const UNREAD_SHARE: u32 = 100;
 /// A process that has not computed for so long sleeps.
 const ASLEEP: Duration = Duration::from_millis(2);
 /// CPU time after which a process's threads are looked at again.
@@ -73,6 +76,7 @@ pub struct Watched {
     threads_at_cpu: Option<u64>,
     waits_at: Option<Instant>,
     unread_at: Option<Instant>,
+    unread_every: Duration,
     sockets: (Option<Instant>, HashSet<u64>),
 }
 
@@ -165,6 +169,7 @@ impl Watched {
             threads_at_cpu: None,
             waits_at: None,
             unread_at: None,
+            unread_every: UNREAD_EVERY,
             sockets: (None, HashSet::new()),
         }
     }
@@ -197,7 +202,7 @@ impl Watched {
         let asleep = now.duration_since(self.cpu_changed) >= ASLEEP;
         let looks_at_threads = wanted.progress && computed;
         let looks_at_waits = wanted.waits && due(self.waits_at, WAITS_EVERY);
-        let looks_at_bytes = wanted.unread && asleep && due(self.unread_at, UNREAD_EVERY);
+        let looks_at_bytes = wanted.unread && asleep && due(self.unread_at, self.unread_every);
         let looks_at_scalars = !look.scalars.is_empty();
         if !(looks_at_threads || looks_at_waits || looks_at_bytes || looks_at_scalars) {
             return look;
@@ -213,6 +218,7 @@ impl Watched {
         if looks_at_bytes {
             self.unread_at = Some(now);
             look.unread = self.unread(now);
+            self.unread_every = UNREAD_EVERY.max(now.elapsed() * UNREAD_SHARE);
         } else if wanted.unread && !asleep {
             look.unread = Some(0);
         }
