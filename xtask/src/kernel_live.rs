@@ -53,7 +53,7 @@ impl Options {
     fn package(&self) -> String {
         match self.kernel.as_str() {
             "6.1" => "linux-image-amd64".to_string(),
-            "6.12" => "linux-image-6.12-amd64".to_string(),
+            "6.12" => "bookworm-backports/linux-image-amd64".to_string(),
             package => package.to_string(),
         }
     }
@@ -61,7 +61,7 @@ impl Options {
 
 /// Boots the kernel, runs the cases in it, and counts them.
 pub fn run(options: &Options) -> Result<Score> {
-    let kernel = match Kernel::fetch(&options.package()) {
+    let kernel = match Kernel::fetch_image(&options.package()) {
         Ok(kernel) => kernel,
         Err(why) => return Ok(Score { skipped: Some(format!("{why:#}")), ..Score::default() }),
     };

@@ -78,9 +78,9 @@ fn main() -> ExitCode {
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Examples(options) => examples::run(&options).map(|score| score.failed == 0),
         Chore::Docs(options) => docs::run(&options),
-        Chore::Smp(options) => smp::run(&options).map(|score| score.failed == 0),
+        Chore::Smp(options) => smp::run(&options).map(|score| score.is_good()),
         Chore::Kernel(options) => kernel::run(&options),
-        Chore::KernelLive(options) => kernel_live::run(&options).map(|score| score.failed == 0),
+        Chore::KernelLive(options) => kernel_live::run(&options).map(|score| score.is_good()),
         Chore::Requests(options) => requests::run(&options),
         Chore::Demo(options) => demo::run(&options),
     };

@@ -62,6 +62,14 @@ pub struct Score {
 }
 
 impl Score {
+    /// Whether all cases ran and went well. Says why none did.
+    pub fn is_good(&self) -> bool {
+        if let Some(why) = &self.skipped {
+            println!("skipped: {why}");
+        }
+        self.failed == 0 && self.skipped.is_none()
+    }
+
     /// Counts the cases that a guest showed, and prints those that are wrong.
     pub fn of(what: &str, release: &str, shown: &str) -> Score {
         let mut score = Score::default();
