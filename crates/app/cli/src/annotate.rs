@@ -26,8 +26,8 @@ const BLOCK_BYTES_MAX: usize = 1 << 20;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   fettle record --mode edges -o run.fettle -- lua5.4 script.lua
-  fettle annotate lua_next run.fettle
-  fettle annotate lua_next run.fettle --json
+  fettle annotate lua_geti run.fettle
+  fettle annotate lua_geti run.fettle --json
 
 Instructions are those of the original file, in Intel's syntax. Behind a block stand the blocks that it led to,
 and how often, if edges were counted.")]
