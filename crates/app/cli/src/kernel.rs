@@ -138,19 +138,20 @@ fn check_kernel(json: bool) -> anyhow::Result<ExitCode> {
         check::check(&image)?;
         Ok(image.release)
     });
-    if json {
-        let value = match &outcome {
-            Ok(release) => json!({ "version": JSON_VERSION, "fit": true, "release": release }),
-            Err(why) => {
-                json!({ "version": JSON_VERSION, "fit": false, "reason": why.to_string() })
-            }
-        };
-        output::print(&format!("{value}\n"))?;
-        return Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) });
-    }
-    let release = outcome?;
-    output::print(&format!("{release}: functions of this kernel can be counted and tuned\n"))?;
-    Ok(ExitCode::SUCCESS)
+    let text = match (&outcome, json) {
+        (Ok(release), false) => {
+            format!("{release}: functions of this kernel can be counted and tuned")
+        }
+        (Err(why), false) => format!("functions of this kernel cannot be rewritten: {why}"),
+        (Ok(release), true) => {
+            json!({ "version": JSON_VERSION, "fit": true, "release": release }).to_string()
+        }
+        (Err(why), true) => {
+            json!({ "version": JSON_VERSION, "fit": false, "reason": why.to_string() }).to_string()
+        }
+    };
+    output::print(&format!("{text}\n"))?;
+    Ok(ExitCode::from(u8::from(outcome.is_err())))
 }
 
 /// Counts functions for a time or while a command runs.
