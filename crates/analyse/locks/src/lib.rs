@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod classes;
+pub mod futex;
 pub mod graph;
 pub mod hung;
 pub mod order;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use fettle_live::Mapping;
+use fettle_locks::futex::{FutexWait, TID};
 use fettle_locks::hung::{Awaited, Waiting, cycles};
 use fettle_locks::{Names, Place};
 use serde_json::json;
@@ -18,7 +19,6 @@ use crate::locks::names::{Files, is_code};
 use crate::locks::stack;
 use crate::output::write_to;
 
-const SYS_FUTEX: u64 = 202;
 /// Callers that are shown.
 const CALLERS: usize = 6;
 /// Frames that are looked at for them.
@@ -54,41 +54,6 @@ fn is_c_library(place: &Place) -> bool {
     ["libc.so", "libc-", "libpthread", "ld-musl"].iter().any(|name| place.module.starts_with(name))
 }
 
-/// A system call that a thread is in (`/proc/PID/task/TID/syscall`).
-struct Call {
-    number: u64,
-    arguments: [u64; 6],
-    sp: u64,
-    pc: u64,
-}
-
-impl Call {
-    fn parse(text: &str) -> Option<Call> {
-        let mut fields = text.split_ascii_whitespace();
-        // `running` or -1 where it is in none.
-        let number = fields.next()?.parse().ok()?;
-        let mut hex = || u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok();
-        let mut arguments = [0; 6];
-        for argument in &mut arguments {
-            *argument = hex()?;
-        }
-        Some(Call { number, arguments, sp: hex()?, pc: hex()? })
-    }
-
-    fn operation(&self) -> u64 {
-        self.arguments[1] & 0x7f
-    }
-
-    /// FUTEX_WAIT, WAIT_BITSET, LOCK_PI, LOCK_PI2.
-    fn waits(&self) -> bool {
-        matches!(self.operation(), 0 | 9 | 6 | 13)
-    }
-
-    fn is_pi(&self) -> bool {
-        matches!(self.operation(), 6 | 13)
-    }
-}
-
 struct Look {
     pid: u32,
     memory: File,
@@ -97,8 +62,6 @@ struct Look {
     threads: BTreeMap<u32, String>,
 }
 
-/// The part of a word that is a thread's number (`FUTEX_TID_MASK`).
-const TID: u32 = 0x3fff_ffff;
 const WAITERS: u32 = 0x8000_0000;
 
 impl Look {
@@ -146,10 +109,7 @@ impl Look {
             let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
             // A thread that has ended meanwhile does not wait.
             let Ok(text) = text else { continue };
-            let Some(call) = Call::parse(&text) else { continue };
-            if call.number != SYS_FUTEX || !call.waits() {
-                continue;
-            }
+            let Some(call) = FutexWait::parse(&text) else { continue };
             let (awaited, holder) = self.awaited(&call);
             let start = (call.pc, call.sp);
             let callers = stack::callers(&self.files, pid, start, FRAMES, |at| self.word(at));
@@ -185,19 +145,11 @@ impl Look {
     }
 
     /// What a thread waits for, by what lies in memory; and which thread has it.
-    fn awaited(&self, call: &Call) -> (Awaited, Option<u32>) {
-        let at = call.arguments[0];
-        let (value, now) = (call.arguments[2] as u32, self.half(at));
-        if call.is_pi() {
-            return (self.lock("mutex", at), self.thread(now));
-        }
-        // glibc's mutex: 2 where a thread waits, the owner eight bytes on, then how many use it,
-        // and the kind.
-        let owner = self.thread(self.half(at + 8));
-        let users = self.half(at + 12);
-        let kind = self.half(at + 16).map(|kind| kind & !0x180);
-        if let (2, Some(owner), Some(1..), Some(0..=3)) = (value, owner, users, kind) {
-            return (self.lock("mutex", at), Some(owner));
+    fn awaited(&self, call: &FutexWait) -> (Awaited, Option<u32>) {
+        let (at, value, now) = (call.address, call.value, self.half(call.address));
+        let owner = self.thread(call.owner(|at| self.half(at)));
+        if call.inherits_priority || owner.is_some() {
+            return (self.lock("mutex", at), owner);
         }
         // A robust one, and musl's: the owner's number with a flag for waiters.
         if value & WAITERS != 0
