@@ -157,10 +157,7 @@ fn replay(rules: Vec<Rule>, file: &Path, as_json: bool) -> anyhow::Result<ExitCo
         for process in &look.processes {
             programs.insert(process.id, process.program.clone());
             for (met, rule) in met.iter_mut().zip(&rules) {
-                let fits = rule.target.program() == process.program;
-                *met |= fits
-                    && (process.is_worker
-                        || matches!(rule.target, fettle_watch::Target::Processes(_)));
+                *met |= rule.target.fits(&process.program, process.is_worker);
             }
         }
         for finding in judge.see(&look) {

@@ -25,7 +25,7 @@ pub struct Actor {
     commands: Vec<Child>,
 }
 
-/// A command that runs longer than this is killed: it would keep the next one from being of use.
+/// Commands that may run at a time.
 const COMMAND_MAX: usize = 16;
 
 impl Actor {

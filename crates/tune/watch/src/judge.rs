@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limit::Limit;
 use crate::look::{Look, ProcessId, ProcessLook, Progress, ThreadLook, WaitLook};
-use crate::rule::{Condition, Rule, Target};
+use crate::rule::{Condition, Rule};
 
 /// A rule that holds for a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,11 +105,6 @@ impl Judge {
         self.limits.get(program).cloned().unwrap_or_default()
     }
 
-    /// Whether any rule is about a process.
-    pub fn concerns(&self, program: &str, is_worker: bool) -> bool {
-        self.rules.iter().any(|rule| is_about(rule, program, is_worker))
-    }
-
     /// What the next look shows: the rules that hold now and did not before, in their order.
     pub fn see(&mut self, look: &Look) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -137,7 +132,7 @@ impl Judge {
         let stuck = spinning(known, limit, now, look);
         let cycle = cycle(known, now, look);
         for (number, rule) in self.rules.iter().enumerate() {
-            if !is_about(rule, &look.program, look.is_worker) {
+            if !rule.target.fits(&look.program, look.is_worker) {
                 continue;
             }
             let found = match &rule.condition {
@@ -176,10 +171,6 @@ impl Judge {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn is_about(rule: &Rule, program: &str, is_worker: bool) -> bool {
-    rule.target.program() == program && (is_worker || matches!(rule.target, Target::Processes(_)))
 }
 
 /// The threads that have passed no mark since the look before, with what they have used since.

@@ -4,7 +4,7 @@
 //! closer look: only a process that has computed has its threads looked at, and only one that has not is
 //! asked what its connections hold.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -376,11 +376,6 @@ fn scalars_of(sensors: &[Sensor], pid: u32) -> Vec<(String, i64)> {
     let own = sensors.iter().filter(|sensor| sensor.description().producer.pid == pid);
     let value = |sensor: &Sensor| Some((sensor.description().name.clone(), sensor.scalar().ok()?));
     own.filter_map(value).collect()
-}
-
-/// Names of what is watched, for messages: `program PID`.
-pub fn names(processes: &Processes) -> HashMap<u32, String> {
-    processes.all().map(|process| (process.id.pid, process.program.clone())).collect()
 }
 
 #[cfg(test)]

@@ -29,10 +29,11 @@ pub enum Target {
 }
 
 impl Target {
-    /// The program's name, as the last part of its path or as its process name has it.
-    pub fn program(&self) -> &str {
+    /// Whether it is a process of this program, which a watched process has started or not.
+    pub fn fits(&self, program: &str, is_worker: bool) -> bool {
         match self {
-            Target::Workers(name) | Target::Processes(name) => name,
+            Target::Workers(name) => name == program && is_worker,
+            Target::Processes(name) => name == program,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The loop: look, judge, act.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::BufWriter;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -265,17 +265,17 @@ impl Watcher {
     /// Whether those have come that are to take the places of those that were killed.
     fn successors(&mut self, notice: &mut impl FnMut(Notice)) {
         let processes = &self.processes;
-        let mut taken: HashMap<ProcessId, ()> = HashMap::new();
+        let mut taken = BTreeSet::new();
         self.killed.retain(|killed| {
             let fits = |other: &&Watched| {
                 other.parent == killed.parent
                     && other.program == killed.program
                     && !killed.siblings.contains(&other.id)
-                    && !taken.contains_key(&other.id)
+                    && !taken.contains(&other.id)
                     && waits_for_work(other.id.pid)
             };
             if let Some(new) = processes.all().find(fits) {
-                taken.insert(new.id, ());
+                taken.insert(new.id);
                 notice(Notice::Replaced {
                     rule: killed.rule.clone(),
                     old: killed.id.pid,
