@@ -4,7 +4,7 @@
 //! is not, and then a reader of events chooses among several requests. A rule's `choice` says so of an
 //! event, and the event's requests carry it from then on.
 
-/// Per mille: what a likelihood is told in.
+/// Per mille: the unit of a likelihood.
 pub const CERTAIN: u16 = 1000;
 
 /// How it is known that something belongs to a request. In order: the first is the most certain.

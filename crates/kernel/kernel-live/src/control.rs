@@ -62,7 +62,7 @@ pub struct Status {
     pub install_ns: u64,
     /// Time that taking them back took, ns.
     pub remove_ns: u64,
-    /// How long the machine stood still for the last undo, ns.
+    /// How long all processors were stopped by the last undo, ns.
     pub stopped_ns: u64,
     /// Threads whose stacks were walked then.
     pub tasks: u64,

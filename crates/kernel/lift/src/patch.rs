@@ -1,6 +1,6 @@
 //! Room for a jump behind a function's fentry nop.
 //!
-//! The jump lies behind the nop, so that whoever attaches to the function's address sees each call. Its
+//! The jump lies behind the nop, so that a probe at the function's address sees each call. Its
 //! five bytes replace several instructions as a rule. Control must come to the first of them only: no
 //! branch, fixup or return may lead to the others, and the kernel itself must not write there.
 

@@ -1,4 +1,4 @@
-//! Goroutines of a real Go program are told: which one writes, who has made it, and who makes whom go on.
+//! Goroutines of a real Go program are reported: which one writes, which made it, and which wakes which.
 
 mod common;
 

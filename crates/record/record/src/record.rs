@@ -304,7 +304,7 @@ fn tables(options: &Options, mut manifest: Manifest, modules: &Modules, done: Do
     finish
 }
 
-/// What is told of calls that had not ended and are added up with those that have.
+/// A note on calls that had not ended and are added up with those that have.
 fn still_open(open: &[OpenCall], functions: &[Function]) -> Option<String> {
     const NAMED: usize = 5;
     let function = |call: &OpenCall| functions.get(call.function as usize);

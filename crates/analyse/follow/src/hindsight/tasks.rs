@@ -2,7 +2,7 @@
 //!
 //! A goroutine works for the question that it has read itself, or that the one worked for which has made it:
 //! as long as that is not answered, nothing else changes it. Others live longer than a request (the two
-//! loops of a connection, workers of a pool). They work for whoever has made them go on last, by a channel or a
+//! loops of a connection, workers of a pool). A task works for the task that has woken it last, by a channel or a
 //! condition. So every question that a task asks is for one that is known, and nothing has to wait until later
 //! events say so.
 //!

@@ -307,7 +307,7 @@ impl Driver {
         code.op(op::ATHROW, -1);
     }
 
-    /// Whoever jumps to a buffer that was filled here gets a second return: the part behind the call
+    /// A `longjmp` to a buffer that was filled here comes to a second return: the part behind the call
     /// is called with the registers that were kept.
     fn catch_jumps(
         &self,

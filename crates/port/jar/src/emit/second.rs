@@ -8,7 +8,7 @@ use crate::op;
 use crate::signature::Signature;
 
 impl Emitter<'_> {
-    /// Gives every integer variable a value at once: whoever catches a jump finds all of them.
+    /// Gives every integer variable a value at once: a handler that catches a jump finds all of them.
     pub(super) fn pin(&mut self, signature: &Signature) {
         let mut used = 0_u64;
         for block in &self.function.blocks {
@@ -164,7 +164,7 @@ impl Emitter<'_> {
         self.code.op(op::ATHROW, -1);
     }
 
-    /// Whoever jumps to a buffer that was filled here gets a second return.
+    /// A `longjmp` to a buffer that was filled here comes to a second return.
     pub(super) fn finish_sites(&mut self, start: Label, end: Label) {
         if self.sites.is_empty() {
             return;
