@@ -18,6 +18,7 @@ use crate::output;
   fettle import trace.dat                         of trace-cmd
   fettle import ~/lttng-traces/auto-20260101      of LTTng
   fettle import spans.json --format otlp
+  fettle sensors read rpc.calls --json > calls.jsonl; fettle import calls.jsonl shop.fettle-calls
   fettle requests                                 what the new trace says
 
 What comes from where: docs/user/import.md.")]
@@ -54,6 +55,8 @@ enum FormatArg {
     Jaeger,
     /// Chrome's trace events as JSON
     Chrome,
+    /// Calls of traced RPC stubs, of fettle sensors read rpc.calls --json; name the stubs' .fettle-calls, too
+    Calls,
 }
 
 impl FormatArg {
@@ -67,6 +70,7 @@ impl FormatArg {
             FormatArg::Otlp => Format::Otlp,
             FormatArg::Jaeger => Format::Jaeger,
             FormatArg::Chrome => Format::Chrome,
+            FormatArg::Calls => Format::Calls,
         })
     }
 }

@@ -215,14 +215,16 @@ fn pass(
         let pid = list.sensor().description().producer.pid;
         list.look(|id, event| {
             let time = clock.realtime_ns(event.timestamp);
-            let Event { thread, number, words, .. } = event;
-            events.push((Line { time, pid, thread, number, words: words.to_vec() }, index, id));
+            let Event { timestamp: ticks, thread, number, words } = event;
+            let words = words.to_vec();
+            events.push((Line { time, pid, thread, number, words, ticks }, index, id));
         })?;
     }
     events.sort();
     for events in events.chunks(SAFE_AT_ONCE) {
-        for (line, ..) in events {
-            line.show(name, as_json, out)?;
+        for (line, index, _) in events {
+            let clock = open[*index].as_ref().map(|(_, clock)| clock.ns_per_tick());
+            line.show(name, as_json, clock.unwrap_or_default(), out)?;
         }
         out.flush()?;
         for (_, index, id) in events {
@@ -257,15 +259,24 @@ struct Line {
     thread: u32,
     number: u16,
     words: Vec<u64>,
+    /// The time by the sensor's own clock, for times in words.
+    ticks: u64,
 }
 
 impl Line {
-    fn show(&self, name: &str, as_json: bool, out: &mut impl Write) -> io::Result<()> {
-        let Line { time, pid, thread, number, words } = self;
+    fn show(
+        &self,
+        name: &str,
+        as_json: bool,
+        ns_per_tick: f64,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let Line { time, pid, thread, number, words, ticks } = self;
         if as_json {
             let event = json!({
                 "version": JSON_VERSION, "type": "event", "sensor": name, "time_ns": time,
-                "pid": pid, "thread": thread, "event": number, "words": words,
+                "pid": pid, "thread": thread, "event": number, "words": words, "ticks": ticks,
+                "ns_per_tick": ns_per_tick,
             });
             return writeln!(out, "{event}");
         }

@@ -24,6 +24,7 @@ pub mod locking;
 pub mod locks;
 pub mod record;
 pub mod ring;
+pub mod rpc;
 pub mod sensor;
 
 pub use field::FieldType;

@@ -25,11 +25,13 @@ pub enum Format {
     Jaeger,
     /// Chrome's trace events as JSON.
     Chrome,
+    /// Calls that stubs of protoc-gen-fettle reported, as `fettle sensors read --json` writes them.
+    Calls,
 }
 
 impl Format {
     /// All.
-    pub const ALL: [Format; 7] = [
+    pub const ALL: [Format; 8] = [
         Format::Strace,
         Format::Events,
         Format::TraceDat,
@@ -37,6 +39,7 @@ impl Format {
         Format::Otlp,
         Format::Jaeger,
         Format::Chrome,
+        Format::Calls,
     ];
 
     /// Its name.
@@ -49,6 +52,7 @@ impl Format {
             Format::Otlp => "otlp",
             Format::Jaeger => "jaeger",
             Format::Chrome => "chrome",
+            Format::Calls => "calls",
         }
     }
 }
@@ -119,6 +123,9 @@ pub fn detect(path: &Path) -> Result<Format> {
     }
 }
 
+/// What stands in each event of calls.
+const CALLS: &str = "\"sensor\":\"rpc.calls\"";
+
 fn of_json(text: &str) -> Option<Format> {
     let first = |mark: &str| text.find(mark).unwrap_or(usize::MAX);
     let marks = [
@@ -126,6 +133,7 @@ fn of_json(text: &str) -> Option<Format> {
         (first("\"traceEvents\""), Format::Chrome),
         (first("\"traceID\""), Format::Jaeger),
         (first("\"ph\""), Format::Chrome),
+        (first(CALLS), Format::Calls),
     ];
     marks.into_iter().min_by_key(|(at, _)| *at).filter(|(at, _)| *at < usize::MAX).map(|(_, f)| f)
 }

@@ -18,6 +18,7 @@
 //! it impossible to go on is an error with the file and the place in it.
 #![forbid(unsafe_code)]
 
+mod calls;
 pub mod ctf;
 mod detect;
 mod error;
@@ -70,10 +71,11 @@ pub struct Imported {
 pub fn import(import: &Import, stop: &dyn Fn() -> bool) -> Result<Imported> {
     let mut formats = Vec::new();
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
-    for input in &import.inputs {
+    let (names, inputs) = calls::names_of(&import.inputs)?;
+    for input in &inputs {
         let format = import.format.map_or_else(|| detect(input), Ok)?;
         formats.push(format);
-        open(input, format, &mut sources)?;
+        open(input, format, &names, &mut sources)?;
     }
     // The first event is the trace's beginning.
     let mut first_ns: Option<u64> = None;
@@ -120,6 +122,7 @@ fn left_out(sources: &[Box<dyn Source>]) -> String {
 /// Reads lines in every way that texts are read in, and forgets them: for fuzzing. Values of JSON, too.
 pub fn read_text(bytes: &[u8]) {
     text::read_all(&String::from_utf8_lossy(bytes));
+    calls::read_all(&String::from_utf8_lossy(bytes));
     if let Ok((values, torn)) = spans::parse(bytes, Path::new("text")) {
         drop(spans::otlp::moments(&values, torn));
         drop(spans::jaeger::moments(&values, torn));
@@ -165,8 +168,14 @@ fn remove(folder: &Path) {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-fn open(input: &Path, format: Format, sources: &mut Vec<Box<dyn Source>>) -> Result<()> {
+fn open(
+    input: &Path,
+    format: Format,
+    names: &calls::Names,
+    sources: &mut Vec<Box<dyn Source>>,
+) -> Result<()> {
     match format {
+        Format::Calls => sources.push(Box::new(calls::open(input, names)?)),
         Format::Strace => sources.push(Box::new(text::strace::Strace::open(input)?)),
         Format::Events => sources.push(Box::new(text::events::EventLines::open(input)?)),
         Format::TraceDat => sources.extend(tracedat::open(input)?),

@@ -1,0 +1,131 @@
+//! `protoc-gen-fettle`: stubs of gRPC services that report their calls to a sensor.
+//!
+//! ```text
+//! CodeGeneratorRequest ── request ──> model ──┬── schema, names ── files beside the stubs
+//!                            │                v
+//!                            └─ generator ─> weave ── the language's own stubs, with events in them
+//! ```
+//!
+//! gRPC's generated files have no insertion points. So the plugin runs the language's own generator and puts
+//! calls of `runtime/rpc` into its text, at places that it knows. What it does not know it refuses, with file
+//! and line. A program that uses the stubs is compiled unchanged.
+//!
+//! `docs/internals/rpc.md` has the hooks and how each language's calls end.
+#![forbid(unsafe_code)]
+
+mod error;
+mod generator;
+mod hooks;
+mod model;
+mod names;
+mod options;
+mod request;
+mod schema;
+mod weave;
+mod wire;
+
+use std::path::Path;
+
+pub use error::{Error, Place, Result};
+pub use hooks::{HOOKS, Hooks};
+pub use model::{File, Method, Recorded, Service, What};
+pub use options::{Id, Language, Mode, Options};
+pub use request::{OPTION, Request, model, read};
+
+use generator::{Generator, Made};
+use weave::{Job, Text};
+
+/// Answers the compiler's request. What goes wrong is in the response, as the protocol wants it.
+pub fn respond(request: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    match made(request) {
+        Ok(made) => {
+            for (number, value) in made.abilities {
+                wire::put_number(&mut out, number, value);
+            }
+            for (name, content) in made.files {
+                let mut file = Vec::new();
+                wire::put_bytes(&mut file, 1, name.as_bytes());
+                wire::put_bytes(&mut file, 15, content.as_bytes());
+                wire::put_bytes(&mut out, 15, &file);
+            }
+        }
+        Err(error) => wire::put_bytes(&mut out, 1, error.to_string().as_bytes()),
+    }
+    out
+}
+
+fn made(bytes: &[u8]) -> Result<Made> {
+    let request = read(bytes)?;
+    let options = Options::read(&request.parameter)?;
+    let files = model(&request)?;
+    let hooks = hooks_of(&options)?;
+    let generator = generator_of(&options)?;
+    let mut all = Made { files: Vec::new(), abilities: vec![(2, 1)] };
+    for file in files.iter().filter(|file| !file.services.is_empty()) {
+        let made = generator.run(bytes, &file.name, &options.others.join(","))?;
+        let job = Job { file, mode: options.mode, id: options.id, hooks: &hooks };
+        let folder = made.files.first().map(|(name, _)| folder_of(name)).unwrap_or_default();
+        all.abilities = made.abilities;
+        for (name, content) in made.files {
+            let content = woven(options.language, &name, content, &job)?;
+            all.files.push((name, content));
+        }
+        let stem = file.name.strip_suffix(".proto").unwrap_or(&file.name);
+        let stem = format!("{folder}{}", stem.rsplit('/').next().unwrap_or(stem));
+        all.files.push((format!("{stem}.fettle-calls"), names::names(file)));
+        all.files.push((format!("{stem}.fettle-schema"), schema::schema(file)));
+    }
+    Ok(all)
+}
+
+/// The folder that a generated file is in, with a slash at its end.
+fn folder_of(name: &str) -> String {
+    name.rfind('/').map(|at| name[..=at].to_owned()).unwrap_or_default()
+}
+
+fn hooks_of(options: &Options) -> Result<Hooks> {
+    let Some(path) = &options.hooks else { return Ok(Hooks::default()) };
+    let text = std::fs::read_to_string(path).map_err(|error| Error::Option {
+        option: format!("hooks={}", path.display()),
+        problem: error.to_string(),
+    })?;
+    Hooks::read(&path.display().to_string(), &text, options.language.name())
+}
+
+fn generator_of(options: &Options) -> Result<Generator> {
+    let named = options.generator.as_deref().map(Path::new);
+    match options.language {
+        Language::Go => Generator::choose(named, &[weave::go::GENERATOR], false),
+        Language::Python => Generator::choose(named, &[weave::python::GENERATOR], true),
+    }
+}
+
+fn woven(language: Language, name: &str, content: String, job: &Job<'_>) -> Result<String> {
+    let text = |generator| Text { generator, file: name.to_owned(), text: content };
+    match language {
+        Language::Go => {
+            let mut text = text(weave::go::GENERATOR);
+            weave::go::weave(&mut text, job)?;
+            Ok(text.text)
+        }
+        Language::Python => {
+            let mut text = text(weave::python::GENERATOR);
+            weave::python::weave(&mut text, job)?;
+            Ok(text.text)
+        }
+    }
+}
+
+/// Reads a request as the plugin would and forgets it: for fuzzing.
+pub fn read_request(bytes: &[u8]) {
+    if let Ok(request) = read(bytes)
+        && let Ok(files) = model(&request)
+    {
+        for file in &files {
+            drop((names::names(file), schema::schema(file)));
+        }
+    }
+    drop(generator::response("fuzz", bytes));
+    drop(Options::read(&String::from_utf8_lossy(bytes)));
+}

@@ -1,0 +1,3 @@
+module fettle.dev/sensor
+
+go 1.21
