@@ -7,7 +7,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::corpus::{self, Tally};
-use crate::{bench, examples, jar, java, kernel_live, lab, page, proc, repo, smp, tidy, torture};
+use crate::{
+    bench, examples, jar, java, kernel_live, lab, page, proc, repo, rpc, smp, tidy, torture,
+};
 
 /// How much of it.
 #[derive(clap::Args, Debug, Clone)]
@@ -163,6 +165,19 @@ fn java_runtime(score: &mut Score, broken: &mut Vec<String>) {
     }
 }
 
+/// Runs gRPC programs with traced stubs.
+fn rpc_calls(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
+    say("ends of RPC calls");
+    match rpc::run(&rpc::Options::brief(binary)) {
+        Ok(ran) => {
+            score.passed += ran.passed;
+            score.failed += ran.failed;
+            score.ignored += ran.skipped.len();
+        }
+        Err(error) => note(broken, "ends of RPC calls", Err(error)),
+    }
+}
+
 /// Everything that knows the tool from outside only.
 fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
     say("torture");
@@ -179,6 +194,7 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
         Ok(tally) => score.add_tally(&tally),
         Err(error) => note(broken, "corpus", Err(error)),
     }
+    rpc_calls(binary, score, broken);
     say("lent processors, in a guest");
     match smp::run(&smp::Options::brief(binary)) {
         Ok(ran) => {

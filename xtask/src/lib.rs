@@ -27,6 +27,7 @@ pub mod postgres;
 pub mod proc;
 pub mod repo;
 pub mod requests;
+pub mod rpc;
 pub mod smp;
 pub mod tidy;
 pub mod torture;

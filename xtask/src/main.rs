@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::{
     attach, bench, census, ci, corpus, demo, docs, examples, fuzz, jar, kernel, kernel_live, lab,
-    requests, smp, tidy, torture,
+    requests, rpc, smp, tidy, torture,
 };
 
 /// Chores of the Fettle repository.
@@ -56,6 +56,8 @@ enum Chore {
     KernelLive(kernel_live::Options),
     /// Records servers of runtimes whose tasks share threads, and scores the requests found in them
     Requests(requests::Options),
+    /// Runs gRPC programs with traced stubs, and checks that each call ends once in what they report
+    Rpc(rpc::Options),
     /// Records a real server under load and shows what comes out
     Demo(demo::Options),
 }
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Chore::Kernel(options) => kernel::run(&options),
         Chore::KernelLive(options) => kernel_live::run(&options).map(|score| score.is_good()),
         Chore::Requests(options) => requests::run(&options),
+        Chore::Rpc(options) => rpc::run(&options).map(|score| score.failed == 0),
         Chore::Demo(options) => demo::run(&options),
     };
     match outcome {

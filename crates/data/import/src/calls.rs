@@ -82,7 +82,9 @@ impl Names {
                 return bad("it is no names file of this version (fettle_calls: 1)");
             }
             for service in file["services"].as_array().into_iter().flatten() {
-                let Some(name) = service["name"].as_str() else { return bad("a service has no name") };
+                let Some(name) = service["name"].as_str() else {
+                    return bad("a service has no name");
+                };
                 let number = rpc::service_number(name);
                 let methods = service["methods"].as_array().into_iter().flatten();
                 for (place, method) in methods.enumerate().take(1 << 16) {
@@ -183,7 +185,9 @@ impl Reader<'_> {
                     self.unclear += 1;
                 }
             }
-            Some("end") => self.lost = self.lost.saturating_add(value["lost"].as_u64().unwrap_or(0)),
+            Some("end") => {
+                self.lost = self.lost.saturating_add(value["lost"].as_u64().unwrap_or(0))
+            }
             _ => self.unclear += 1,
         }
     }
@@ -249,17 +253,16 @@ impl Reader<'_> {
         let (head, values) = words.split_at_checked(rpc::FIELDS)?;
         let what = rpc::What::from_word(head[1]);
         let method = self.method(what);
+        // Events of different kinds have no order at one time: the fields come between begin and end.
+        let time_ns = time_ns.max(began_ns.saturating_add(2));
+        let fields_ns = time_ns - 1;
         let text = |name: &str, text: String| (name.to_owned(), Owned::Text(text));
         let number = |name: &str, number: u64| (name.to_owned(), Owned::Unsigned(number));
         let side = if what.flags & rpc::SERVER != 0 { "server" } else { "client" };
         let status = rpc::STATUS.get(usize::from(what.status)).copied().unwrap_or("");
         let ended = rpc::ENDED.get(usize::from(what.ended)).copied().unwrap_or(rpc::ENDED[0]);
-        let ids = || {
-            vec![
-                text("trace", trace_text(head[5], head[6])),
-                text("span", span_text(head[7])),
-            ]
-        };
+        let ids =
+            || vec![text("trace", trace_text(head[5], head[6])), text("span", span_text(head[7]))];
         let about = || vec![text("side", side.to_owned()), text("method", method.name.clone())];
         let parent = if head[8] == 0 { String::new() } else { span_text(head[8]) };
         let mut fields = ids();
@@ -273,7 +276,7 @@ impl Reader<'_> {
                 fields.push((field.name.clone(), field.value(values)));
             }
             let event = method.event.clone();
-            self.moments.push(Moment { time_ns, pid, tid, event, fields });
+            self.moments.push(Moment { time_ns: fields_ns, pid, tid, event, fields });
         }
         let mut fields = ids();
         fields.extend(about());
@@ -289,7 +292,6 @@ impl Reader<'_> {
     }
 
     fn finish(mut self) -> Calls {
-        // The sort is stable: of one call at one time, the beginning stays before the end.
         self.moments.sort_by_key(|moment| moment.time_ns);
         let mut moments = self.moments.into_iter();
         let next = moments.next();

@@ -29,13 +29,16 @@ impl Generator {
     /// The one that was named, or the first of those that are there.
     pub fn choose(named: Option<&Path>, usual: &[&str], tools: bool) -> Result<Generator> {
         match named {
-            Some(name) if tools && name == Path::new("grpc_tools") => return Ok(Generator::GrpcTools),
+            Some(name) if tools && name == Path::new("grpc_tools") => {
+                return Ok(Generator::GrpcTools);
+            }
             Some(path) => return Ok(Generator::Plugin(path.to_owned())),
             None => {}
         }
         let folders: Vec<PathBuf> =
             std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
-        let there = usual.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+        let there =
+            usual.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
         if let Some(path) = there.into_iter().find(|path| path.is_file()) {
             return Ok(Generator::Plugin(path));
         }
@@ -44,7 +47,8 @@ impl Generator {
         }
         Err(Error::Generator {
             generator: usual.first().unwrap_or(&"").to_string(),
-            problem: "it is not in PATH: install it, or say where it is by generator=PATH".to_owned(),
+            problem: "it is not in PATH: install it, or say where it is by generator=PATH"
+                .to_owned(),
         })
     }
 
@@ -166,7 +170,11 @@ fn grpc_tools(request: &[u8], file: &str) -> Result<Made> {
     Ok(made)
 }
 
-fn read_folder(root: &Path, folder: &Path, into: &mut Vec<(String, String)>) -> std::io::Result<()> {
+fn read_folder(
+    root: &Path,
+    folder: &Path,
+    into: &mut Vec<(String, String)>,
+) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {

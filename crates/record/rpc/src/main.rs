@@ -32,7 +32,9 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some(other) => {
-            eprintln!("protoc-gen-fettle: there is no argument {other}; options come from protoc: --help");
+            eprintln!(
+                "protoc-gen-fettle: there is no argument {other}; options come from protoc: --help"
+            );
             return ExitCode::from(2);
         }
         None => {}

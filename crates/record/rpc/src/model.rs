@@ -52,8 +52,8 @@ impl Method {
     /// Its flags in events.
     pub fn flags(&self) -> u64 {
         use fettle_abi::rpc::{CLIENT_STREAMS, SERVER_STREAMS};
-        u64::from(self.client_streams) * CLIENT_STREAMS
-            | u64::from(self.server_streams) * SERVER_STREAMS
+        (u64::from(self.client_streams) * CLIENT_STREAMS)
+            | (u64::from(self.server_streams) * SERVER_STREAMS)
     }
 
     /// All that is recorded: of requests, then of responses.

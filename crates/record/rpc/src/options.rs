@@ -148,7 +148,10 @@ mod tests {
         let options = Options::read("lang=go,mode=cflow, id=traceparent,paths=source_relative,");
         let options = options.unwrap();
         assert_eq!((options.language, options.mode), (Language::Go, Mode::Cflow));
-        assert_eq!((options.id, &options.others[..]), (Id::Traceparent, &["paths=source_relative".to_owned()][..]));
+        assert_eq!(
+            (options.id, &options.others[..]),
+            (Id::Traceparent, &["paths=source_relative".to_owned()][..])
+        );
     }
 
     #[test]

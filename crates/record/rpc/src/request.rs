@@ -44,7 +44,8 @@ pub fn model(request: &Request<'_>) -> Result<Vec<File>> {
     let mut parsed = Vec::new();
     for file in &request.files {
         let file = RawFile::read(file)?;
-        let scope = if file.package.is_empty() { String::new() } else { format!(".{}", file.package) };
+        let scope =
+            if file.package.is_empty() { String::new() } else { format!(".{}", file.package) };
         for (place, message) in file.messages.iter().enumerate() {
             add_messages(message, &scope, &[4, place as u64], &file, &mut messages, 0)?;
         }
@@ -317,8 +318,10 @@ fn marked_field(bytes: &[u8], path: &[u64], file: &RawFile<'_>, into: &mut Marke
     }
     if asked.size {
         if !repeated && !matches!(kind, 9 | 12) {
-            let problem = format!("field {name} has no size: (fettle).size is for texts, bytes and \
-                                   repeated fields");
+            let problem = format!(
+                "field {name} has no size: (fettle).size is for texts, bytes and \
+                                   repeated fields"
+            );
             return refuse(&[2], problem);
         }
         into.push((name.clone(), format!("{name}_size"), What::Size));

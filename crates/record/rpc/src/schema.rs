@@ -48,13 +48,15 @@ pub fn schema(file: &File) -> String {
          # outside with all calls that are made for it, until it is over.\n{CALLS}",
         file.name
     );
-    let methods = file.services.iter().flat_map(|service| {
-        service.methods.iter().map(move |method| (service, method))
-    });
+    let methods = file
+        .services
+        .iter()
+        .flat_map(|service| service.methods.iter().map(move |method| (service, method)));
     for (service, method) in methods.filter(|(_, method)| method.recorded().next().is_some()) {
         let name = fields_event(&service.full_name, &method.name);
         // Writing to a text cannot fail.
-        let _ = write!(text, "\n# Fields of {}/{} that are marked.\n", service.full_name, method.name);
+        let _ =
+            write!(text, "\n# Fields of {}/{} that are marked.\n", service.full_name, method.name);
         let _ = write!(text, "event {name}(trace: text, span: text");
         for field in method.recorded() {
             let _ = write!(text, ", {}: {}", field.name, field.what.schema_type());

@@ -54,7 +54,12 @@ struct Types {
     response: String,
 }
 
-fn weave_method(text: &mut Text, service: &Service, method: &Method, job: &Job<'_>) -> Result<Types> {
+fn weave_method(
+    text: &mut Text,
+    service: &Service,
+    method: &Method,
+    job: &Job<'_>,
+) -> Result<Types> {
     let (of, name) = (&service.name, camel(&method.name));
     let variable = variable(service, method);
     let streams = method.client_streams || method.server_streams;
@@ -64,7 +69,7 @@ fn weave_method(text: &mut Text, service: &Service, method: &Method, job: &Job<'
     };
     let head = format!("Client) {name}(ctx context.Context");
     let client = text.find(0, &format!("func (c *{}{head}", unexport(of)))?;
-    let types = types(text, client, method)?;
+    let types = types(text, client, service, method)?;
     if streams {
         let known = format!("c.cc.NewStream(ctx, &{of}_ServiceDesc.Streams[");
         let at = text.find(client, &known)?;
@@ -94,7 +99,7 @@ fn weave_method(text: &mut Text, service: &Service, method: &Method, job: &Job<'
 }
 
 /// Types as the client's method names them.
-fn types(text: &Text, client: usize, method: &Method) -> Result<Types> {
+fn types(text: &Text, client: usize, service: &Service, method: &Method) -> Result<Types> {
     let line_end = text.find(client, "\n")?;
     let line = &text.text[client..line_end];
     let between = |from: &str, to: &str| -> Option<String> {
@@ -111,9 +116,10 @@ fn types(text: &Text, client: usize, method: &Method) -> Result<Types> {
         (true, true) => between(", ", "]").and_then(|it| it.rsplit(", ").next().map(str::to_owned)),
         (true, false) => between("StreamingClient[", "]"),
     };
-    // Files from before the generic streams name a type of their own there: what is sent is in its methods.
+    // Files from before the generic streams have a type of their own: what is sent is in its methods.
+    let own = format!("{}{}Client) ", unexport(&service.name), camel(&method.name));
     let old = |what: &str| -> Option<String> {
-        let at = text.text.find(&format!("{}Client) {what}", unexport_stream(line)?))?;
+        let at = text.text.find(&format!("{own}{what}"))? + own.len();
         let rest = &text.text[at..];
         let rest = &rest[rest.find('*')? + 1..];
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != '.')?;
@@ -127,13 +133,13 @@ fn types(text: &Text, client: usize, method: &Method) -> Result<Types> {
     }
 }
 
-/// Of `… (Shop_ListClient, error)` the name of the type that implements it, without its end.
-fn unexport_stream(line: &str) -> Option<String> {
-    let rest = &line[line.rfind(" (")? + 2..];
-    Some(unexport(&rest[..rest.find("Client, error)")?]))
-}
-
-fn table(service: &Service, number: usize, method: &Method, types: &Types, job: &Job<'_>) -> String {
+fn table(
+    service: &Service,
+    number: usize,
+    method: &Method,
+    types: &Types,
+    job: &Job<'_>,
+) -> String {
     let mode = match job.mode {
         Mode::Performance => "Performance",
         Mode::Cflow => "Cflow",
@@ -157,7 +163,8 @@ fn table(service: &Service, number: usize, method: &Method, types: &Types, job: 
             continue;
         }
         let _ = writeln!(text, "\t{what}: func(message any, call *fettle.Call, first bool) {{");
-        let _ = writeln!(text, "\t\tm, ok := message.(*{kind})\n\t\tif !ok {{\n\t\t\treturn\n\t\t}}");
+        let _ =
+            writeln!(text, "\t\tm, ok := message.(*{kind})\n\t\tif !ok {{\n\t\t\treturn\n\t\t}}");
         for field in of.iter().filter(|field| field.what == What::Size) {
             let get = getter(field);
             let _ = writeln!(text, "\t\tcall.Add({}, uint64(len(m.{get}())))", field.word);
@@ -237,7 +244,9 @@ mod tests {
 
     #[test]
     fn names_are_those_of_go() {
-        for (name, go) in [("id", "Id"), ("user_name", "UserName"), ("a1_b", "A1B"), ("_x", "XX"), ("a_1", "A_1")] {
+        for (name, go) in
+            [("id", "Id"), ("user_name", "UserName"), ("a1_b", "A1B"), ("_x", "XX"), ("a_1", "A_1")]
+        {
             assert_eq!(camel(name), go);
         }
     }

@@ -26,7 +26,11 @@ impl<'a> Job<'a> {
     /// All methods with their services and their numbers.
     pub fn methods(&self) -> impl Iterator<Item = (&'a Service, usize, &'a Method)> + use<'a> {
         let numbered = |service: &'a Service| {
-            service.methods.iter().enumerate().map(move |(number, method)| (service, number, method))
+            service
+                .methods
+                .iter()
+                .enumerate()
+                .map(move |(number, method)| (service, number, method))
         };
         self.file.services.iter().flat_map(numbered)
     }

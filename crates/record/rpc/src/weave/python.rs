@@ -27,7 +27,8 @@ pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
             tables.push_str(&table(service, number, method, job));
         }
         if let Some(code) = job.hooks.code(1, &service.full_name, "", "    ") {
-            let register = format!("def add_{}Servicer_to_server(servicer, server):\n", service.name);
+            let register =
+                format!("def add_{}Servicer_to_server(servicer, server):\n", service.name);
             text.insert_after(&register, &code)?;
         }
     }
@@ -66,7 +67,13 @@ fn weave_method(text: &mut Text, service: &Service, method: &Method) -> Result<(
 }
 
 /// Wraps what reads and writes messages, between two places; gives where the second is then.
-fn wrap_codecs(text: &mut Text, from: usize, to: usize, variable: &str, side: &str) -> Result<usize> {
+fn wrap_codecs(
+    text: &mut Text,
+    from: usize,
+    to: usize,
+    variable: &str,
+    side: &str,
+) -> Result<usize> {
     let mut end = to;
     let (reads, writes) = match side {
         "client" => ("response_deserializer=", "request_serializer="),

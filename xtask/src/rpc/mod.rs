@@ -1,0 +1,92 @@
+//! `cargo xtask rpc`: real gRPC programs with stubs of `protoc-gen-fettle`, and whether each of their calls is
+//! reported once, with the right end, however it ends.
+
+mod language;
+mod matrix;
+mod proxy;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+pub use language::Language;
+
+use crate::{fettle, proc, repo};
+
+/// What to run.
+#[derive(Args, Debug, Clone)]
+pub struct Options {
+    /// Languages [default: all]
+    #[arg(value_enum)]
+    languages: Vec<Language>,
+    /// What stubs record
+    #[arg(long, default_value = "performance")]
+    mode: String,
+    /// The fettle to test [default: built from this tree]
+    #[arg(long, value_name = "FILE")]
+    fettle: Option<PathBuf>,
+}
+
+/// Cases, and why there are none.
+#[derive(Debug, Default)]
+pub struct Score {
+    /// As they should be.
+    pub passed: usize,
+    /// Not so.
+    pub failed: usize,
+    /// Why a language was left out.
+    pub skipped: Vec<String>,
+}
+
+impl Options {
+    /// What CI runs.
+    pub fn brief(binary: &Path) -> Options {
+        Options {
+            languages: Vec::new(),
+            mode: "performance".to_owned(),
+            fettle: Some(binary.to_owned()),
+        }
+    }
+}
+
+/// Runs the matrix in each language.
+pub fn run(options: &Options) -> Result<Score> {
+    let binary = match &options.fettle {
+        Some(binary) => binary.clone(),
+        None => fettle::binary(None)?,
+    };
+    let plugin = plugin()?;
+    let languages = match options.languages.is_empty() {
+        true => Language::value_variants(),
+        false => &options.languages,
+    };
+    let mut score = Score::default();
+    for language in languages {
+        let name = language.name();
+        let stubs = format!("mode={},id=traceparent", options.mode);
+        let programs = match language.build(&plugin, &stubs) {
+            Ok(programs) => programs,
+            Err(error) => {
+                let why = format!("calls in {name}: {error:#}");
+                println!("skipped: {why}");
+                score.skipped.push(why);
+                continue;
+            }
+        };
+        let cells = matrix::run(&programs, &binary)?;
+        matrix::print(&name, &cells);
+        let right = cells.iter().flatten().filter(|cell| cell.right).count();
+        score.passed += right;
+        score.failed += cells.iter().flatten().count() - right;
+    }
+    println!("\n{} of {} cells are right", score.passed, score.passed + score.failed);
+    Ok(score)
+}
+
+/// The plugin, built from this tree.
+fn plugin() -> Result<PathBuf> {
+    proc::step(Command::new("cargo").args(["build", "--quiet", "-p", "fettle-rpc"]))?;
+    Ok(repo::target().join("debug/protoc-gen-fettle"))
+}
