@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{measure, stats};
+use super::measure;
 use crate::proc::{self, Ending};
 use crate::{fettle, repo};
 
@@ -48,12 +48,15 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     println!("{events} events, median of {} rounds", options.rounds);
     for ((name, _), seconds) in readers.iter().zip(&seconds) {
-        let median = stats::median(seconds);
+        let median = fettle_stats::median(seconds);
         let speed = events / median / 1e6;
         println!("  {name:12}  {median:.3} s CPU, {speed:5.1} million events/s and core");
     }
     if let [ours, theirs] = &seconds[..] {
-        println!("  {:.1} times as fast, round by round", stats::ratios(theirs, ours)[0]);
+        println!(
+            "  {:.1} times as fast, round by round",
+            fettle_stats::median(&fettle_stats::ratios(theirs, ours))
+        );
     }
     Ok(true)
 }

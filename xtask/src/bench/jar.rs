@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::json;
 
-use super::{machine, measure, stats};
+use super::{machine, measure};
 use crate::jar::projects::{CROSS, Compiler, NATIVE, Project};
 use crate::proc::{self, Ending};
 use crate::{fettle, repo};
@@ -132,8 +132,8 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     let all: Vec<f64> = results.iter().map(|(ratio, _)| *ratio).collect();
     if let [_, _, ..] = all[..] {
-        let mean = stats::geometric_mean(&all);
-        println!("geometric mean {:.2} ({:.2} to {:.2})", mean.mean, mean.low, mean.high);
+        let mean = fettle_stats::geometric_mean(&all);
+        println!("geometric mean {:.2} ({:.2} to {:.2})", mean.value, mean.low, mean.high);
     }
     let programs: Vec<_> = results.into_iter().map(|(_, value)| value).collect();
     let raw = json!({"version": 1, "machine": machine::describe(), "programs": programs});
@@ -179,13 +179,13 @@ fn measure(
             }
         }
     }
-    let base = stats::median(&variants[0].seconds);
+    let base = fettle_stats::median(&variants[0].seconds);
     print!("{:12} native {:6.3} s", subject.name, base);
     let mut of_jar = f64::NAN;
     for variant in &variants[1..] {
         let stays = matches!(variant.runner, Runner::Stays(_));
         let from = if stays { variant.seconds.len() / 2 } else { 0 };
-        let ratio = stats::median(&variant.seconds[from..]) / base;
+        let ratio = fettle_stats::median(&variant.seconds[from..]) / base;
         if variant.name.starts_with("jar") && of_jar.is_nan() {
             of_jar = ratio;
         }
@@ -222,7 +222,11 @@ fn cold(
         }
         let used: Vec<f64> = seconds.iter().map(|(used, _)| *used).collect();
         let wall: Vec<f64> = seconds.iter().map(|(_, wall)| *wall).collect();
-        print!("  cold {:.2} s, elapsed {:.2} s", stats::median(&used), stats::median(&wall));
+        print!(
+            "  cold {:.2} s, elapsed {:.2} s",
+            fettle_stats::median(&used),
+            fettle_stats::median(&wall)
+        );
         cold.push(json!({"jvm": jvm.display().to_string(), "cpu_s": used, "elapsed_s": wall}));
     }
     println!();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{measure, stats};
+use super::measure;
 use crate::proc::{self, Ending};
 use crate::{fettle, repo};
 
@@ -89,7 +89,7 @@ pub fn run(options: &Options) -> Result<bool> {
                 all_well &= outcome.ending == Ending::Exit(0);
             }
         }
-        let medians = seconds.map(|s| stats::median(&s));
+        let medians = seconds.map(|s| fettle_stats::median(&s));
         println!("  {:24}  {:.3} s CPU", STEPS[0].1, medians[0]);
         for ((_, done), median) in STEPS.iter().chain(&YARDSTICKS).zip(medians).skip(1) {
             // Reading the image is another matter.

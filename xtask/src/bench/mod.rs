@@ -13,7 +13,6 @@ pub mod measure;
 pub mod probe;
 pub mod programs;
 pub mod sample;
-pub mod stats;
 pub mod tune;
 pub mod variants;
 

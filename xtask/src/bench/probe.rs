@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use fettle_stats::{median, quartiles, ratios};
 use serde_json::{Value, json};
 
+use super::machine;
 use super::measure::{self, Sample};
 use super::programs::Subject;
 use super::variants::{self, Runner, Variant};
-use super::{machine, stats};
 use crate::{fettle, repo};
 
 /// What to measure.
@@ -169,21 +170,21 @@ fn print_table(subject: Subject, all: &[Series]) {
             continue;
         };
         let (own, base) = (programs_of(series), programs_of(plain));
-        let [ratio, low, high] = stats::ratios(&own, &base);
+        let [ratio, low, high] = quartiles(&ratios(&own, &base));
         let everything: Vec<f64> = series.samples.iter().map(|s| s.everything).collect();
         let base_everything: Vec<f64> = plain.samples.iter().map(|s| s.everything).collect();
         let per_call = match calls {
-            Some(calls) => (stats::median(&own) - stats::median(&base)) * 1e9 / calls as f64,
+            Some(calls) => (median(&own) - median(&base)) * 1e9 / calls as f64,
             None => f64::NAN,
         };
         println!(
             "{:<52} {:>8.3} {:>7.2} {:>7.2}–{:<7.2} {:>9.2} {:>8.2}",
             series.variant.name,
-            stats::median(&own),
+            median(&own),
             ratio,
             low,
             high,
-            stats::ratios(&everything, &base_everything)[0],
+            median(&ratios(&everything, &base_everything)),
             per_call
         );
     }

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use fettle_stats::{median, quantile};
 use serde_json::Value;
 
 use super::measure;
 use super::programs::Subject;
-use super::stats::{median, quantile};
 use super::variants;
 use crate::{apt, fettle, proc, repo};
 

@@ -10,10 +10,12 @@ mod alias;
 mod annotate;
 mod apply;
 mod attach;
+mod bench;
 mod cache;
 mod census;
 mod cluster;
 mod collect;
+mod compare;
 mod export;
 mod import;
 mod instrument;
@@ -121,6 +123,10 @@ enum Command {
     Kernel(kernel::Args),
     /// Make a jar of a MIPS program: Java bytecode that runs wherever Java does
     Jar(jar::Args),
+    /// Measure what this machine offers to programs: messages between processes, making processes
+    Bench(bench::BenchArgs),
+    /// Run the same program on several systems, and compare what they make of it
+    Compare(compare::CompareArgs),
     /// Count lock operations in source code: by kind, function and revision
     Census(census::Args),
     /// Lend processors to the application kernel, run programs there, take the processors back
@@ -146,7 +152,7 @@ const JOBS: [(&str, &[&str]); 5] = [
         "Understand",
         &[
             "report", "replay", "annotate", "requests", "locks", "ui", "export", "schema",
-            "census", "cluster",
+            "census", "compare", "bench", "cluster",
         ],
     ),
     ("Tune", &["tune", "kernel", "undo", "status", "symbols", "layout"]),
@@ -207,6 +213,8 @@ fn run() -> ExitCode {
         Command::Kernel(args) => kernel::run(&args),
         Command::Jar(args) => jar::run(&args),
         Command::Census(args) => census::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Smp(args) => smp::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::Completions { shell } => {

@@ -50,6 +50,13 @@ pub fn show_again(text: fmt::Arguments<'_>) {
     show(text);
 }
 
+/// Clears the line that [`show_again`] wrote last, if standard error is a terminal.
+pub fn clear_progress() {
+    if io::stderr().is_terminal() {
+        show_again(format_args!(""));
+    }
+}
+
 /// Writes a result to standard output. A reader that closes the pipe has seen enough: no error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = stdout();

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use fettle_kernel_events::Tally;
 use fettle_live::{MappedFiles, Process};
+use fettle_stats::Interval;
 
 use crate::error::TuneError;
 use crate::group::ProcessGroup;
@@ -410,18 +411,14 @@ fn printed(pid: i32, command: &str) -> Result<Printed, TuneError> {
 /// Mean and interval of what rounds have shown, two at least: cost by original text, cost by rewritten
 /// text.
 pub fn evaluate(rounds: &[(f64, f64)], unit: WorkUnit) -> Measured {
-    let count = rounds.len() as f64;
-    let logarithms: Vec<f64> = rounds.iter().map(|(old, new)| (new / old).ln()).collect();
-    let mean = logarithms.iter().sum::<f64>() / count;
-    let squares: f64 = logarithms.iter().map(|l| (l - mean).powi(2)).sum();
-    let error = (squares / (count - 1.0) / count).sqrt();
-    let half = students_t(count - 1.0) * error;
-    let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / count;
+    let ratios: Vec<f64> = rounds.iter().map(|(old, new)| new / old).collect();
+    let Interval { value, low, high } = fettle_stats::geometric_mean(&ratios);
+    let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / rounds.len() as f64;
     Measured {
-        ratios: logarithms.iter().map(|l| l.exp()).collect(),
-        ratio: mean.exp(),
-        low: (mean - half).exp(),
-        high: (mean + half).exp(),
+        ratios,
+        ratio: value,
+        low,
+        high,
         unit,
         ns: (
             average(&mut rounds.iter().map(|round| round.0)),
@@ -432,28 +429,9 @@ pub fn evaluate(rounds: &[(f64, f64)], unit: WorkUnit) -> Measured {
     }
 }
 
-/// The 97.5 % quantile of Student's distribution, by the expansion of Cornish and Fisher.
-fn students_t(freedom: f64) -> f64 {
-    let z = 1.959_964f64;
-    let terms = [
-        (z.powi(3) + z) / 4.0,
-        (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0,
-        (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0,
-    ];
-    z + terms.iter().zip(1..).map(|(term, n)| term / freedom.powi(n)).sum::<f64>()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quantiles_are_those_of_tables() {
-        for (freedom, expected) in [(4.0, 2.776), (9.0, 2.262), (19.0, 2.093), (39.0, 2.023)] {
-            let quantile = students_t(freedom);
-            assert!((quantile - expected).abs() < 0.01, "{freedom}: {quantile}");
-        }
-    }
 
     #[test]
     fn a_command_is_tried_before_it_is_needed() {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
-use super::stats;
 use crate::postgres::{self, Cluster};
 use crate::proc;
 
@@ -226,7 +225,7 @@ fn h2load(folder: &Path, seconds: u64, rate: u64) -> Result<(f64, Measured)> {
     let took = text.lines().filter_map(|line| line.split('\t').nth(2)?.parse::<f64>().ok());
     let took: Vec<f64> = took.map(|us| us / 1e3).collect();
     let per_second = per_second.with_context(|| said.clone())?;
-    let p99_ms = stats::quantile(&took, 0.99);
+    let p99_ms = fettle_stats::quantile(&took, 0.99);
     Ok((requests as f64, Measured { per_second, p99_ms, ..Measured::default() }))
 }
 
@@ -263,6 +262,6 @@ fn pgbench(cluster: &Cluster, seconds: u64) -> Result<(f64, Measured)> {
     }
     ensure!(!took.is_empty(), "{said}");
     let per_second = per_second.with_context(|| said.clone())?;
-    let p99_ms = stats::quantile(&took, 0.99);
+    let p99_ms = fettle_stats::quantile(&took, 0.99);
     Ok((took.len() as f64, Measured { per_second, p99_ms, ..Measured::default() }))
 }

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValuesParser;
+use fettle_stats::{quartiles, ratios};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use self::load::{Measured, SERVERS, Server};
 use self::observer::{OBSERVERS, Observer, Target};
-use super::{machine, stats};
+use super::machine;
 use crate::{apt, fettle, proc, repo};
 
 mod load;
@@ -191,8 +192,8 @@ fn print(server: &Server, turns: &[Turns<'_>]) {
         let column = |of: &Turns<'_>, pick: fn(&Measured) -> f64| -> Vec<f64> {
             of.rounds.iter().map(pick).collect()
         };
-        let middle = |pick| stats::median(&column(turns, pick));
-        let ratio = |pick| stats::ratios(&column(turns, pick), &column(plain, pick));
+        let middle = |pick| fettle_stats::median(&column(turns, pick));
+        let ratio = |pick| quartiles(&ratios(&column(turns, pick), &column(plain, pick)));
         let [through, low, high] = ratio(|m| m.per_second);
         println!(
             "{:<22} {:>10.0}/s {through:>6.3} [{low:.2}, {high:.2}] {:>8.2} {:>9.2} {:>9.1} {:>11.2} {:>8.0}",

@@ -64,7 +64,7 @@ pub fn line(measured: &Value, bolt: bool) -> String {
 
 fn bolt_columns(speed_up: &Value) -> String {
     let number = |field: &str| speed_up[field].as_f64();
-    match (number("mean"), number("low"), number("high")) {
+    match (number("value"), number("low"), number("high")) {
         (Some(mean), Some(low), Some(high)) => format!(" {mean:>8.3} {low:>8.3} to {high:>5.3}"),
         _ => format!(" {:>8} {:>17}", "-", "-"),
     }
@@ -81,7 +81,7 @@ mod tests {
         for bolt in [false, true] {
             assert_eq!(line(&measured, bolt).len(), head(bolt).len());
         }
-        measured["bolt"] = json!({ "speed_up": { "mean": 1.1, "low": 1.05, "high": 1.15 } });
+        measured["bolt"] = json!({ "speed_up": { "value": 1.1, "low": 1.05, "high": 1.15 } });
         let line = line(&measured, true);
         assert!(line.ends_with("   1.100    1.050 to 1.150"), "{line}");
         assert_eq!(line.len(), head(true).len());

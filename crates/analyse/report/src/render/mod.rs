@@ -9,6 +9,7 @@ mod units;
 
 pub use flame::{FlameGraph, flame_html, flame_svg};
 pub use histogram::{histogram_html, histogram_svg, histogram_text};
+pub use page::html as page_html;
 pub use table::{BOLD, Column, DIM, Table, WARN, column, may_go, paint, shortened};
 pub use text::{
     arguments_text, blocks_text, diff_text, focus_text, own_text, report_text, threads_text,
@@ -37,7 +38,7 @@ pub fn json<T: Serialize>(value: &T) -> crate::Result<String> {
 }
 
 /// Text as XML or HTML content or attribute. Characters that XML has no way to say are replaced.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::files::Piece;
-use crate::bench::{measure, stats};
+use crate::bench::measure;
 use crate::{apt, proc};
 
 pub mod builds;
@@ -51,7 +51,9 @@ pub fn measure(peer: &Peer, name: &str, piece: &Piece, rounds: usize) -> Result<
         Ok(run(piece, if is_new { &bolted } else { &plain }, Stdio::null())?.1)
     })?;
     let ratios: Vec<f64> = seconds.iter().map(|(plain, bolted)| plain / bolted).collect();
-    Ok(json!({ "seconds": seconds, "ratios": ratios, "speed_up": stats::geometric_mean(&ratios) }))
+    Ok(
+        json!({ "seconds": seconds, "ratios": ratios, "speed_up": fettle_stats::geometric_mean(&ratios) }),
+    )
 }
 
 /// The new file, beside the old one: Python finds its library from there.

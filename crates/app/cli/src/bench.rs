@@ -1,0 +1,140 @@
+//! `fettle bench`: what systems offer to programs, and what it costs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use fettle_compare::{MessageOptions, System, Tools, adopt_orphans};
+use fettle_report::render::json;
+
+use crate::compare::shown;
+use crate::output;
+
+/// Measure what this machine offers to programs: messages between processes, making processes
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  fettle bench ipc
+  fettle bench ipc --on native --on gvisor:ptrace --size 64,4k,64k,2m --json
+
+Exit status: 0 done; 1 done, with something left out; 2 error.")]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Messages between two processes by each way and size, and making processes
+    Ipc(IpcArgs),
+}
+
+#[derive(Args, Debug)]
+struct IpcArgs {
+    /// A system (may be repeated): native, uml, gvisor:PLATFORM, or a command
+    #[arg(long = "on", value_name = "SYSTEM", default_value = "native")]
+    on: Vec<String>,
+    /// Sizes of messages: bytes, or with k or m
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_delimiter = ',',
+        value_parser = parse_size,
+        default_value = "256,1k,4k,16k,64k,256k,1m,2m"
+    )]
+    size: Vec<u64>,
+    /// How much is moved in messages of each size
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "2m")]
+    total: u64,
+    /// Memory that a process has touched when it makes another
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_delimiter = ',',
+        value_parser = parse_size,
+        default_value = "0,1m,10m,100m,500m"
+    )]
+    touched: Vec<u64>,
+    /// How often each is measured, three times at once
+    #[arg(long, value_name = "N", default_value = "5")]
+    rounds: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// User-Mode Linux's kernel
+    #[arg(long, value_name = "FILE", default_value = "linux.uml")]
+    uml: PathBuf,
+    /// gVisor's runsc
+    #[arg(long, value_name = "FILE", default_value = "runsc")]
+    runsc: PathBuf,
+    /// No colours
+    #[arg(long)]
+    no_color: bool,
+}
+
+/// Largest message and largest total.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// Runs `fettle bench`.
+pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    match &args.what {
+        What::Ipc(args) => ipc(args),
+    }
+}
+
+fn ipc(args: &IpcArgs) -> anyhow::Result<ExitCode> {
+    if args.rounds == 0 || args.rounds > 1000 {
+        bail!("--rounds must be 1 to 1000");
+    }
+    let systems = args.on.iter().map(|name| name.parse()).collect::<Result<Vec<System>, _>>()?;
+    if args.size.contains(&0) {
+        bail!("--size 0: messages have at least one byte");
+    }
+    let options = MessageOptions {
+        systems,
+        tools: Tools { uml: args.uml.clone(), runsc: args.runsc.clone() },
+        sizes: args.size.clone(),
+        total: args.total,
+        touched: args.touched.clone(),
+        rounds: args.rounds,
+    };
+    let stop = fettle_live::catch_signals().context("cannot catch signals")?;
+    adopt_orphans().context("cannot become the parent of orphans")?;
+    let found = fettle_compare::messages(&options, stop, &mut shown())?;
+    output::clear_progress();
+    output::print(&match args.json {
+        true => json(&found)?,
+        false => fettle_compare::messages_text(&found, output::terminal(args.no_color)),
+    })?;
+    Ok(ExitCode::from(u8::from(!found.skipped.is_empty())))
+}
+
+/// Bytes, with an optional unit.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(char::is_alphabetic);
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "k" | "K" | "KiB" => 1 << 10,
+        "m" | "M" | "MiB" => 1 << 20,
+        _ => return Err("units are k and m".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "a number, as in 64k".to_owned())?;
+    let bytes = number.checked_mul(unit).filter(|bytes| *bytes <= BYTES_MAX);
+    bytes.ok_or_else(|| "at most 1024m".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(
+            (parse_size("64"), parse_size("4k"), parse_size("2m")),
+            (Ok(64), Ok(4096), Ok(2 << 20))
+        );
+        for bad in ["", "k", "4g", "-1", "2000m", "99999999999999999999m"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+}

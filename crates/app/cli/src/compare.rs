@@ -1,0 +1,176 @@
+//! `fettle compare`: the same program on several systems.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use fettle_compare::{
+    Agent, Comparison, Folder, Options, Progress, Subject, System, Tools, adopt_orphans,
+};
+use fettle_report::render::json;
+
+use crate::output;
+use crate::record::parse_time;
+
+/// Run the same program on several systems, and compare what they make of it
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  fettle compare --on native --on gvisor:ptrace --check
+  fettle compare --on native --on uml --on gvisor:ptrace
+  fettle compare --on native --on uml --load 0,1,2 calls fork
+  fettle compare --on native --on 'bwrap --bind / /' --rounds 40 files
+  fettle compare --on native --on gvisor:ptrace -- sh -c 'ls -lR /etc | wc -l'
+  fettle compare --on native --on uml --json --html uml.html null
+
+Systems: native (this kernel), uml (User-Mode Linux), gvisor:PLATFORM (systrap, ptrace, kvm), or a
+command that runs the program that is put behind it. Ratios are to the first. Without a program,
+operations of a benchmark are measured; their names and groups choose among them (--list).
+
+Exit status: 0 done; 1 done, with something left out; 2 error.")]
+pub struct CompareArgs {
+    /// A system (may be repeated); ratios are to the first
+    #[arg(long = "on", value_name = "SYSTEM", required_unless_present = "list")]
+    on: Vec<String>,
+    /// Operations to measure, or groups of them [default: all]
+    #[arg(value_name = "BENCHMARK", conflicts_with = "program")]
+    benchmarks: Vec<String>,
+    /// A program to run instead
+    #[arg(last = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+    /// Loads of the machine, one after the other: threads that compute for each processor
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0")]
+    load: Vec<u32>,
+    /// Rounds; each has two turns of every system. Intervals need 6 [default: 20; 5 with a program]
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// How long a turn of an operation takes, about
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = parse_time)]
+    turn: Duration,
+    /// List what can be measured
+    #[arg(long)]
+    list: bool,
+    /// Only say of each system whether it starts here, and what it lacks
+    #[arg(long, conflicts_with_all = ["benchmarks", "program"])]
+    check: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write a page to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// User-Mode Linux's kernel
+    #[arg(long, value_name = "FILE", default_value = "linux.uml")]
+    uml: PathBuf,
+    /// gVisor's runsc
+    #[arg(long, value_name = "FILE", default_value = "runsc")]
+    runsc: PathBuf,
+    /// No colours
+    #[arg(long)]
+    no_color: bool,
+}
+
+/// Most threads that compute for each processor.
+const LOAD_MAX: u32 = 64;
+/// Most rounds.
+const ROUNDS_MAX: usize = 10_000;
+
+/// Runs `fettle compare`: 1 if something was left out.
+pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let stop = fettle_live::catch_signals().context("cannot catch signals")?;
+    adopt_orphans().context("cannot become the parent of orphans")?;
+    if args.list {
+        return list(stop);
+    }
+    let systems = args.on.iter().map(|name| name.parse()).collect::<Result<Vec<System>, _>>()?;
+    let tools = Tools { uml: args.uml.clone(), runsc: args.runsc.clone() };
+    if args.check {
+        return check(&systems, &tools, stop);
+    }
+    let comparison = fettle_compare::compare(&options(args, systems, tools)?, stop, &mut shown())?;
+    done(&comparison, args)
+}
+
+fn options(args: &CompareArgs, systems: Vec<System>, tools: Tools) -> anyhow::Result<Options> {
+    let subject = match args.program.is_empty() {
+        true => Subject::Benchmarks(args.benchmarks.clone()),
+        false => Subject::Program(args.program.clone()),
+    };
+    let usual = if args.program.is_empty() { 20 } else { 5 };
+    let rounds = args.rounds.unwrap_or(usual);
+    if rounds == 0 || rounds > ROUNDS_MAX {
+        bail!("--rounds must be 1 to {ROUNDS_MAX}");
+    }
+    if let Some(load) = args.load.iter().find(|load| **load > LOAD_MAX) {
+        bail!("--load {load}: at most {LOAD_MAX} threads for each processor");
+    }
+    if args.turn < Duration::from_micros(100) || args.turn > Duration::from_secs(60) {
+        bail!("--turn must be 100us to 60s");
+    }
+    Ok(Options { systems, tools, subject, loads: args.load.clone(), rounds, turn: args.turn })
+}
+
+/// Shows how far it is, on a terminal.
+pub(crate) fn shown() -> impl FnMut(&Progress<'_>) {
+    let shows = std::io::stderr().is_terminal();
+    let mut last = None;
+    move |progress| {
+        let percent = progress.done * 100 / progress.all.max(1);
+        let now = std::time::Instant::now();
+        let is_due = last.is_none_or(|last| now.duration_since(last) > Duration::from_millis(100));
+        if shows && is_due {
+            last = Some(now);
+            output::show_again(format_args!("{percent:3} % {}", progress.what));
+        }
+    }
+}
+
+fn done(comparison: &Comparison, args: &CompareArgs) -> anyhow::Result<ExitCode> {
+    output::clear_progress();
+    if let Some(path) = &args.html {
+        output::write_to(Some(path), &fettle_compare::page(comparison))?;
+    }
+    output::print(&match args.json {
+        true => json(comparison)?,
+        false => fettle_compare::text(comparison, output::terminal(args.no_color)),
+    })?;
+    Ok(ExitCode::from(u8::from(!comparison.skipped.is_empty())))
+}
+
+fn list(stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let folder = Folder::new()?;
+    let mut agent = Agent::start(&System::Native, &Tools::default(), &folder, 0, stop)?;
+    let mut text = String::new();
+    for benchmark in agent.list()? {
+        text += &format!("{:<11} {:<12} {}\n", benchmark.group, benchmark.name, benchmark.what);
+    }
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(systems: &[System], tools: &Tools, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let folder = Folder::new()?;
+    let mut status = 0;
+    for (number, system) in systems.iter().enumerate() {
+        let begin = std::time::Instant::now();
+        let line = match Agent::start(system, tools, &folder, number, stop) {
+            Ok(agent) => {
+                let release = agent.version();
+                let colon = if release.is_empty() { "" } else { ": " };
+                let seconds = begin.elapsed().as_secs_f64();
+                format!("{system} starts in {seconds:.1} s{colon}{release}")
+            }
+            Err(fettle_compare::CompareError::Stopped) => bail!("ended before it was done"),
+            Err(error) => {
+                status = 1;
+                error.to_string()
+            }
+        };
+        output::print(&format!("{line}\n"))?;
+    }
+    Ok(ExitCode::from(status))
+}

@@ -1,0 +1,159 @@
+//! The processes that a system consists of: how much CPU time they have used, and their end.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
+
+use nix::time::ClockId;
+use nix::unistd::Pid;
+use rustix::process::{Signal, WaitOptions};
+
+/// Ticks of `/proc/PID/stat` are hundredths of a second on every Linux.
+const TICK_NS: u64 = 10_000_000;
+/// How long killed processes may take to go.
+const END: Duration = Duration::from_secs(5);
+
+/// Makes this process the parent of all orphans among its descendants, so that none of a system's
+/// processes escapes. To be called once, before the first system is started.
+///
+/// # Errors
+///
+/// When the kernel refuses.
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+/// Children of a process, whichever of its threads has started them.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut all = Vec::new();
+    for thread in threads.flatten() {
+        let list = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        all.extend(list.split_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+    }
+    all
+}
+
+/// A process and all that descend from it.
+pub(crate) fn tree(pid: u32) -> BTreeSet<u32> {
+    let mut all = BTreeSet::new();
+    let mut open = vec![pid];
+    while let Some(pid) = open.pop() {
+        if all.insert(pid) {
+            open.extend(children(pid));
+        }
+    }
+    all
+}
+
+/// CPU time of a process and all that descend from it, those that have ended and were waited for
+/// included (to a hundredth of a second).
+pub(crate) fn cpu_ns(pid: u32) -> u64 {
+    tree(pid).into_iter().map(|pid| clock_ns(pid) + ended_ns(pid)).sum()
+}
+
+fn clock_ns(pid: u32) -> u64 {
+    let Ok(pid) = i32::try_from(pid) else { return 0 };
+    let time = ClockId::pid_cpu_clock_id(Pid::from_raw(pid)).and_then(|clock| clock.now());
+    time.map_or(0, |time| (time.tv_sec() * 1_000_000_000 + time.tv_nsec()).unsigned_abs())
+}
+
+/// CPU time of a process's children that it has waited for.
+fn ended_ns(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold anything.
+    let Some((_, fields)) = stat.rsplit_once(')') else { return 0 };
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    (ticks(13) + ticks(14)) * TICK_NS
+}
+
+/// Descendants of this process that come to it while a value of this type lives end with it: orphans of
+/// systems that did not end properly.
+#[derive(Debug)]
+pub(crate) struct Orphans {
+    others: BTreeSet<u32>,
+}
+
+impl Orphans {
+    /// The children that there are now are left unmodified.
+    pub(crate) fn watch() -> Orphans {
+        Orphans { others: children(std::process::id()).into_iter().collect() }
+    }
+}
+
+impl Drop for Orphans {
+    fn drop(&mut self) {
+        let begin = Instant::now();
+        while begin.elapsed() < END {
+            let new =
+                children(std::process::id()).into_iter().filter(|pid| !self.others.contains(pid));
+            let new: BTreeSet<u32> = new.flat_map(tree).collect();
+            if new.is_empty() {
+                return;
+            }
+            end(new);
+        }
+    }
+}
+
+/// Kills those of the processes that descend from this one, and returns when they are gone. Others may
+/// have their numbers by now.
+pub(crate) fn end(mut left: BTreeSet<u32>) {
+    let begin = Instant::now();
+    while begin.elapsed() < END {
+        let ours = tree(std::process::id());
+        left.retain(|pid| ours.contains(pid) && *pid != std::process::id());
+        if left.is_empty() {
+            return;
+        }
+        for pid in left.iter().filter_map(|pid| rustix_pid(*pid)) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        left.retain(|&pid| !is_gone(pid));
+    }
+}
+
+/// Whether a process has ended; a child of ours is waited for, so that its number is free.
+fn is_gone(pid: u32) -> bool {
+    let waited =
+        rustix_pid(pid).map(|pid| rustix::process::waitpid(Some(pid), WaitOptions::NOHANG));
+    match waited {
+        Some(Ok(Some(_))) => true,
+        // No child of ours: that of one that is ending, too, and waited for by it or by us later.
+        _ => fs::read_to_string(format!("/proc/{pid}/stat")).is_err(),
+    }
+}
+
+fn rustix_pid(pid: u32) -> Option<rustix::process::Pid> {
+    rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_tree_is_found_timed_and_ended() {
+        // The inner shell computes, its parent waits.
+        adopt_orphans().unwrap();
+        let script = "sh -c 'while :; do :; done' & sleep 100 & wait";
+        let mut child =
+            Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while tree(pid).len() < 3 || cpu_ns(pid) < 20_000_000 {
+            assert!(Instant::now() < deadline, "{:?} {}", tree(pid), cpu_ns(pid));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let all = tree(pid);
+        end(all.clone());
+        let _ = child.wait();
+        for pid in all {
+            assert!(fs::read_to_string(format!("/proc/{pid}/stat")).is_err(), "{pid}");
+        }
+    }
+}
