@@ -82,7 +82,7 @@ struct fettle_head {
     uint32_t instance, pid;
     uint64_t start_time;
     uint64_t tsc_at_open, monotonic_ns_at_open, realtime_ns_at_open;
-    uint32_t slots, cell_log2, ring_log2, pad0;
+    uint32_t slots, cell_log2, ring_log2, clock;
     char name[FETTLE_NAME_BYTES];
     uint64_t pad1[5];
     uint64_t level, lost_opening; /* written by the producer */

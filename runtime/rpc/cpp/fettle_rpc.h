@@ -30,8 +30,8 @@
 
 #include "fettle.h"
 
-namespace fettle {
-namespace rpc {
+/* Not `fettle`: that is the option of fields, in C++ a variable. */
+namespace fettle_rpc {
 
 /* ------------------------------------------------------------------ events: crates/base/abi/src/rpc.rs ---- */
 
@@ -96,6 +96,8 @@ struct Method {
     void (*sum)(bool server, uint64_t ns, bool failed);
     /* Code of one's own at hooks; null if there is none. */
     void (*hook)(int number, Call &call);
+    /* What a call has for code of one's own; null if there is none. */
+    std::shared_ptr<void> (*variables)();
 };
 
 /* The call that this thread serves. */
@@ -125,6 +127,7 @@ class Call {
         words[6] = outer ? outer->words[6] : random_bits();
         words[7] = random_bits() | 1;
         words[8] = outer ? outer->words[7] : 0;
+        if (m.variables != nullptr) variables = m.variables();
         hook(is_server ? BEFORE_DISPATCH : BEFORE_CALL);
     }
     Call(const Call &) = delete;
@@ -176,6 +179,12 @@ class Call {
         if (take != nullptr && !over.load(std::memory_order_acquire)) take(message, *this, before == 0);
     }
 
+    /* Counts a message that was sent and is not to be seen. */
+    void counts(size_t bytes) {
+        sent.fetch_add(1, std::memory_order_relaxed);
+        sent_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    }
+
     void value(unsigned word, uint64_t value) { words[kFields + word] = value; }
     void add(unsigned word, uint64_t value) { words[kFields + word] += value; }
     void number(unsigned word, double value) { std::memcpy(&words[kFields + word], &value, 8); }
@@ -208,6 +217,7 @@ class Call {
 
     const Method &method;
     const bool server;
+    std::shared_ptr<void> variables;
 
   private:
     static void put(std::string &text, uint64_t value) {
@@ -242,6 +252,7 @@ inline grpc::Status unary(const Method &method, grpc::ClientContext *context, co
     return status;
 }
 
+namespace {
 /* Gives a private member its name; see above. */
 template <class Tag, typename Tag::type Member>
 struct Private {
@@ -254,7 +265,6 @@ struct Private {
     };                                     \
     template struct Private<tag, name>
 
-namespace {
 using Interceptors = std::vector<std::unique_ptr<grpc::experimental::Interceptor>>;
 using InterceptorsOf = Interceptors grpc::experimental::ClientRpcInfo::*;
 using CreateCallOf = grpc::internal::Call (grpc::ChannelInterface::*)(const grpc::internal::RpcMethod &,
@@ -270,7 +280,10 @@ FETTLE__PRIVATE(CallbackCQTag, CallbackCQOf, &grpc::ChannelInterface::CallbackCQ
  * leaves without asking for its status ends then. */
 class Follower : public grpc::experimental::Interceptor {
   public:
-    explicit Follower(const Method &method) : call_(method, false) {}
+    /* `request` is the one message of a call that has one, or null. */
+    Follower(const Method &method, const void *request) : call_(method, false), is_counted_(request != nullptr) {
+        if (request != nullptr) call_.message(request, true, true);
+    }
     ~Follower() override { call_.end(grpc::StatusCode::CANCELLED, DROPPED); }
 
     void Intercept(grpc::experimental::InterceptorBatchMethods *batch) override {
@@ -281,9 +294,10 @@ class Follower : public grpc::experimental::Interceptor {
         }
         if (batch->QueryInterceptionHookPoint(Points::PRE_SEND_MESSAGE)) {
             call_.hook(BEFORE_MARSHAL);
-            /* The message may be written already, and not be there any more. */
-            const void *message = batch->GetSendMessage();
+            /* Of a stream by completion queues the message is written already, and not there any more. */
+            const void *message = is_counted_ ? nullptr : batch->GetSendMessage();
             if (message != nullptr) call_.message(message, true, true);
+            else if (!is_counted_) call_.counts(batch->GetSerializedSendMessage()->Length());
         }
         if (batch->QueryInterceptionHookPoint(Points::POST_SEND_MESSAGE)) call_.hook(AFTER_MARSHAL);
         if (batch->QueryInterceptionHookPoint(Points::PRE_RECV_MESSAGE)) call_.hook(BEFORE_REPLY_WAIT);
@@ -299,13 +313,15 @@ class Follower : public grpc::experimental::Interceptor {
 
   private:
     Call call_;
+    const bool is_counted_;
     std::string header_;
 };
 
 /* A channel that makes calls by another one, and follows them. It is needed only while the call is made. */
 class Tap final : public grpc::ChannelInterface {
   public:
-    Tap(grpc::ChannelInterface *inner, const Method &method) : inner_(inner), method_(method) {}
+    Tap(grpc::ChannelInterface *inner, const Method &method, const void *request = nullptr)
+        : inner_(inner), method_(method), request_(request) {}
     grpc::ChannelInterface *get() { return enabled() ? this : inner_; }
 
   private:
@@ -316,7 +332,7 @@ class Tap final : public grpc::ChannelInterface {
         auto *info = call.client_rpc_info();
         if (info != nullptr)
             (info->*member(InterceptorsTag())).push_back(
-                std::unique_ptr<grpc::experimental::Interceptor>(new Follower(method_)));
+                std::unique_ptr<grpc::experimental::Interceptor>(new Follower(method_, request_)));
         return call;
     }
     grpc::CompletionQueue *CallbackCQ() override { return (inner_->*member(CallbackCQTag()))(); }
@@ -328,6 +344,7 @@ class Tap final : public grpc::ChannelInterface {
 
     grpc::ChannelInterface *inner_;
     const Method &method_;
+    const void *request_;
 };
 
 /* ------------------------------------------------------------------ servers ---- */
@@ -368,7 +385,6 @@ inline grpc::Status handle(const Method &method, grpc::ServerContext *context, c
     return status;
 }
 
-}  // namespace rpc
-}  // namespace fettle
+}  // namespace fettle_rpc
 
 #endif

@@ -15,6 +15,10 @@ pub enum Language {
     Go,
     /// grpcio
     Python,
+    /// grpc++
+    Cpp,
+    /// grpc-java
+    Java,
 }
 
 /// Versions of generators and libraries that tests are run with.
@@ -23,6 +27,11 @@ const GO_GENERATORS: [&str; 2] = [
     "google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2",
 ];
 const PYTHON_PACKAGES: [&str; 3] = ["grpcio==1.85.*", "grpcio-tools==1.85.*", "setuptools"];
+
+const JAVA_GENERATOR: &str = "io.grpc:protoc-gen-grpc-java:1.68.1:exe:linux-x86_64";
+const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy";
+const MAVEN_COPY_ALL: &str =
+    "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
 
 /// The test programs of a language, built.
 pub struct Programs {
@@ -61,6 +70,11 @@ impl Language {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
+    /// Whether the server's side counts the messages of streams.
+    pub fn counts_streams(self) -> bool {
+        self != Language::Cpp
+    }
+
     /// Builds the test programs with stubs that have `options`. An error says what is missing.
     pub fn build(self, plugin: &Path, options: &str) -> Result<Programs> {
         let name = self.name();
@@ -71,6 +85,8 @@ impl Language {
         match self {
             Language::Go => job.go(),
             Language::Python => job.python(),
+            Language::Cpp => job.cpp(),
+            Language::Java => job.java(),
         }
     }
 }
@@ -149,6 +165,97 @@ impl Job<'_> {
         })
     }
 
+    fn cpp(&self) -> Result<Programs> {
+        let packages =
+            ["protobuf-compiler", "protobuf-compiler-grpc", "libgrpc++-dev", "g++", "pkg-config"];
+        apt::ensure(&packages.map(str::to_owned))?;
+        self.copy("cpp", &["matrix.cc"])?;
+        let mut compiler = Command::new("protoc");
+        compiler.args(["--cpp_out=.", "fettle.proto"]);
+        self.stubs(&mut compiler, "cpp", ".", "")?;
+        let library = ["--cflags", "--libs", "grpc++", "protobuf"];
+        let flags = proc::output_of(Command::new("pkg-config").args(library))?;
+        let runtime = repo::root().join("runtime");
+        let mut build = Command::new("g++");
+        build.current_dir(self.folder).args(["-O1", "-std=c++14", "-Wall", "-Wextra", "-I."]);
+        build.arg(format!("-I{}", runtime.join("rpc/cpp").display()));
+        build.arg(format!("-I{}", runtime.join("sensor").display()));
+        build.args([
+            "matrix.cc",
+            "matrix.grpc.pb.cc",
+            "matrix.pb.cc",
+            "fettle.pb.cc",
+            "-o",
+            "matrix",
+        ]);
+        proc::output_of(build.args(flags.split_whitespace()))?;
+        let program = self.folder.join("matrix").display().to_string();
+        Ok(Programs {
+            server: vec![program.clone(), "server".to_owned()],
+            client: vec![program, "client".to_owned()],
+            folder: self.folder.to_owned(),
+        })
+    }
+
+    fn java(&self) -> Result<Programs> {
+        if !proc::on_path("javac") || !proc::on_path("mvn") {
+            bail!("javac or mvn is not in PATH");
+        }
+        apt::ensure(&["protobuf-compiler".to_owned()])?;
+        let bin = repo::target_folder("rpc/bin")?;
+        let generator = bin.join("protoc-gen-grpc-java");
+        let maven = |arguments: &[&str]| -> Result<()> {
+            let mut maven = Command::new("mvn");
+            maven.args(["-q", "-B"]).args(arguments).current_dir(self.folder);
+            proc::output_of(&mut maven).map(drop)
+        };
+        self.copy("java", &["pom.xml", "Matrix.java"])?;
+        if !generator.exists() {
+            let out = format!("-DoutputDirectory={}", bin.display());
+            maven(&[
+                MAVEN_COPY,
+                &format!("-Dartifact={JAVA_GENERATOR}"),
+                &out,
+                "-Dmdep.stripVersion",
+            ])?;
+            std::fs::rename(bin.join("protoc-gen-grpc-java-linux-x86_64.exe"), &generator)?;
+            proc::output_of(Command::new("chmod").arg("+x").arg(&generator))?;
+        }
+        let libraries = repo::target_folder("rpc/java-libraries")?;
+        maven(&[MAVEN_COPY_ALL, &format!("-DoutputDirectory={}", libraries.display())])?;
+        let mut compiler = Command::new("protoc");
+        compiler.args(["--java_out=.", "fettle.proto"]);
+        let more = format!(",generator={}", generator.display());
+        self.stubs(&mut compiler, "java", ".", &more)?;
+        std::fs::rename(
+            self.folder.join("dev/fettle/matrix/matrix.fettle-calls"),
+            self.folder.join("matrix.fettle-calls"),
+        )?;
+        let mut sources = Vec::new();
+        let runtime = repo::root().join("runtime");
+        for folder in
+            [self.folder.to_owned(), runtime.join("sensor/java"), runtime.join("rpc/java")]
+        {
+            java_files(&folder, &mut sources)?;
+        }
+        let path = format!("{}/*", libraries.display());
+        let mut javac = Command::new("javac");
+        javac
+            .current_dir(self.folder)
+            .args(["-nowarn", "-d", "classes", "-cp", &path])
+            .args(&sources);
+        proc::output_of(&mut javac)?;
+        let run = |role: &str| {
+            let words = ["java", "-cp", &format!("classes:{path}"), "Matrix", role];
+            words.map(str::to_owned).to_vec()
+        };
+        Ok(Programs {
+            server: run("server"),
+            client: run("client"),
+            folder: self.folder.to_owned(),
+        })
+    }
+
     fn python(&self) -> Result<Programs> {
         let python = python()?;
         self.copy("python", &["server.py", "client.py"])?;
@@ -168,6 +275,19 @@ impl Job<'_> {
             folder: self.folder.to_owned(),
         })
     }
+}
+
+/// All files of Java below a folder.
+fn java_files(folder: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            java_files(&path, into)?;
+        } else if path.extension().is_some_and(|extension| extension == "java") {
+            into.push(path);
+        }
+    }
+    Ok(())
 }
 
 /// A Python of its own with gRPC and with what stubs call.

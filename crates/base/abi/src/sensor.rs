@@ -44,6 +44,9 @@ pub const DEFAULT_CELL_LOG2: u32 = 5;
 /// Rings of 256 KiB when nothing else is asked for.
 pub const DEFAULT_RING_LOG2: u32 = 18;
 
+/// [`Head::clock`] of a producer whose time stamps are nanoseconds of `CLOCK_MONOTONIC`.
+pub const CLOCK_MONOTONIC: u32 = 1;
+
 /// A producer that waits ([`Policy::Wait`]) takes its consumer for dead after so long without a
 /// heartbeat.
 pub const WAIT_LIMIT_NS: u64 = 2_000_000_000;
@@ -111,8 +114,9 @@ pub struct Head {
     pub cell_log2: u32,
     /// A list's rings hold `1 << ring_log2` bytes; 0 for other kinds.
     pub ring_log2: u32,
-    /// Zero.
-    pub pad0: u32,
+    /// Which clock time stamps are of: 0 the time-stamp counter, [`CLOCK_MONOTONIC`] for producers that
+    /// cannot read it.
+    pub clock: u32,
     /// Name, zero-padded.
     pub name: [u8; NAME_BYTES],
     /// Zeros.

@@ -98,23 +98,21 @@ fn generator_of(options: &Options) -> Result<Generator> {
     match options.language {
         Language::Go => Generator::choose(named, &[weave::go::GENERATOR], false),
         Language::Python => Generator::choose(named, &[weave::python::GENERATOR], true),
+        Language::Cpp => Generator::choose(named, &[weave::cpp::GENERATOR], false),
+        Language::Java => Generator::choose(named, &[weave::java::GENERATOR], false),
     }
 }
 
 fn woven(language: Language, name: &str, content: String, job: &Job<'_>) -> Result<String> {
-    let text = |generator| Text { generator, file: name.to_owned(), text: content };
-    match language {
-        Language::Go => {
-            let mut text = text(weave::go::GENERATOR);
-            weave::go::weave(&mut text, job)?;
-            Ok(text.text)
-        }
-        Language::Python => {
-            let mut text = text(weave::python::GENERATOR);
-            weave::python::weave(&mut text, job)?;
-            Ok(text.text)
-        }
-    }
+    let (generator, weave): (_, fn(&mut Text, &Job<'_>) -> Result<()>) = match language {
+        Language::Go => (weave::go::GENERATOR, weave::go::weave),
+        Language::Python => (weave::python::GENERATOR, weave::python::weave),
+        Language::Cpp => (weave::cpp::GENERATOR, weave::cpp::weave),
+        Language::Java => (weave::java::GENERATOR, weave::java::weave),
+    };
+    let mut text = Text { generator, file: name.to_owned(), text: content };
+    weave(&mut text, job)?;
+    Ok(text.text)
 }
 
 /// Reads a request as the plugin would and forgets it: for fuzzing.

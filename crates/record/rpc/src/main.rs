@@ -11,7 +11,7 @@ protoc-gen-fettle makes gRPC stubs that report their calls to a Fettle sensor. p
   protoc --python_out=. --fettle_out=. --fettle_opt=lang=python,mode=cflow shop.proto
 
 Options, separated by commas; all others are passed on to the language's own generator:
-  lang=go|python                     the language of the stubs
+  lang=go|python|cpp|java            the language of the stubs
   mode=performance|cflow|scalar      one event a call (default), events of all hooks, or sums a method
   id=none|traceparent                whether calls carry an id (default: none is sent)
   hooks=FILE                         code of your own for hooks

@@ -69,6 +69,10 @@ pub struct Recorded {
     pub field: String,
     /// How it is called in events.
     pub name: String,
+    /// Number of its type in descriptors: 9 is a text.
+    pub kind: u64,
+    /// Whether it is repeated.
+    pub repeated: bool,
     /// What of it.
     pub what: What,
     /// Its first word among those of fields.

@@ -11,6 +11,10 @@ pub enum Language {
     Go,
     /// Python, by grpc_python_plugin or grpcio-tools.
     Python,
+    /// C++, by grpc_cpp_plugin.
+    Cpp,
+    /// Java, by protoc-gen-grpc-java.
+    Java,
 }
 
 impl Language {
@@ -19,6 +23,8 @@ impl Language {
         match self {
             Language::Go => "go",
             Language::Python => "python",
+            Language::Cpp => "cpp",
+            Language::Java => "java",
         }
     }
 }
@@ -106,7 +112,9 @@ impl Options {
                     language = Some(match value {
                         "go" => Language::Go,
                         "python" => Language::Python,
-                        _ => return bad(option, known("go, python")),
+                        "cpp" | "c++" => Language::Cpp,
+                        "java" => Language::Java,
+                        _ => return bad(option, known("go, python, cpp, java")),
                     });
                 }
                 "mode" => {
@@ -131,7 +139,7 @@ impl Options {
             }
         }
         let Some(language) = language else {
-            let problem = "it is missing; choose from go, python".to_owned();
+            let problem = "it is missing; choose from go, python, cpp, java".to_owned();
             return bad("lang", problem);
         };
         options.language = language;
@@ -157,7 +165,7 @@ mod tests {
     #[test]
     fn wrong_options_are_named() {
         let message = |text: &str| Options::read(text).unwrap_err().to_string();
-        assert!(message("").contains("choose from go, python"));
+        assert!(message("").contains("choose from go, python, cpp, java"));
         assert!(message("lang=go,mode=fast").contains("mode=fast"));
         assert!(message("lang=go,hooks=").contains("needs a file"));
     }

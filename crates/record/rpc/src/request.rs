@@ -67,7 +67,7 @@ pub fn model(request: &Request<'_>) -> Result<Vec<File>> {
 }
 
 /// What is recorded of a message's fields, without their words.
-type Marked = Vec<(String, String, What)>;
+type Marked = Vec<Recorded>;
 
 /// A file as it came.
 #[derive(Debug, Default)]
@@ -176,14 +176,17 @@ fn method_of(bytes: &[u8], place: Place, messages: &HashMap<String, Marked>) -> 
     let empty = Vec::new();
     let request = messages.get(&input).unwrap_or(&empty);
     let mut take = |of: &Marked| -> Vec<Recorded> {
-        let recorded = of.iter().map(|(field, name, what)| {
+        let recorded = of.iter().map(|marked| {
             let first = word;
-            word += what.words();
-            let same = |(_, other, _): &(String, String, What)| other == name;
+            word += marked.what.words();
             // What request and response both have is told apart.
-            let both = !std::ptr::eq(of, request) && request.iter().any(same);
-            let name = if both { format!("answered_{name}") } else { name.clone() };
-            Recorded { field: field.clone(), name, what: *what, word: first }
+            let both =
+                !std::ptr::eq(of, request) && request.iter().any(|other| other.name == marked.name);
+            let name = match both {
+                true => format!("answered_{}", marked.name),
+                false => marked.name.clone(),
+            };
+            Recorded { name, word: first, ..marked.clone() }
         });
         recorded.collect()
     };
@@ -297,6 +300,14 @@ fn marked_field(bytes: &[u8], path: &[u64], file: &RawFile<'_>, into: &mut Marke
         );
         return refuse(&[], problem);
     }
+    let recorded = |called, what| Recorded {
+        field: name.clone(),
+        name: called,
+        kind,
+        repeated,
+        what,
+        word: 0,
+    };
     if asked.key {
         let what = match kind {
             _ if repeated => None,
@@ -314,7 +325,7 @@ fn marked_field(bytes: &[u8], path: &[u64], file: &RawFile<'_>, into: &mut Marke
             );
             return refuse(&[1], problem);
         };
-        into.push((name.clone(), name.clone(), what));
+        into.push(recorded(name.clone(), what));
     }
     if asked.size {
         if !repeated && !matches!(kind, 9 | 12) {
@@ -324,7 +335,7 @@ fn marked_field(bytes: &[u8], path: &[u64], file: &RawFile<'_>, into: &mut Marke
             );
             return refuse(&[2], problem);
         }
-        into.push((name.clone(), format!("{name}_size"), What::Size));
+        into.push(recorded(format!("{name}_size"), What::Size));
     }
     Ok(())
 }

@@ -26,6 +26,11 @@ impl Clock {
         Clock { tsc, monotonic_ns, realtime_ns, ns_per_tick }
     }
 
+    /// Of a producer whose time stamps are `CLOCK_MONOTONIC` already.
+    pub(crate) fn monotonic(monotonic_ns: u64, realtime_ns: u64) -> Clock {
+        Clock { tsc: monotonic_ns, monotonic_ns, realtime_ns, ns_per_tick: 1.0 }
+    }
+
     /// Length of a tick.
     pub fn ns_per_tick(&self) -> f64 {
         self.ns_per_tick

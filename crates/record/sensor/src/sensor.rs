@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use fettle_abi::sensor::{
-    BUCKETS, Head, HistogramSlot, Kind, NAME_BYTES, SLOTS, ScalarSlot, Shape, VERSION, is_name,
+    BUCKETS, CLOCK_MONOTONIC, Head, HistogramSlot, Kind, NAME_BYTES, SLOTS, ScalarSlot, Shape,
+    VERSION, is_name,
 };
 
 use crate::map::Map;
@@ -110,6 +111,13 @@ impl Sensor {
 
     /// Translates the sensor's time stamps.
     pub fn clock(&self) -> Clock {
+        let which = (self.head(offset_of!(Head, ring_log2)) >> 32) as u32;
+        if which == CLOCK_MONOTONIC {
+            return Clock::monotonic(
+                self.head(offset_of!(Head, monotonic_ns_at_open)),
+                self.head(offset_of!(Head, realtime_ns_at_open)),
+            );
+        }
         Clock::since(
             self.head(offset_of!(Head, tsc_at_open)),
             self.head(offset_of!(Head, monotonic_ns_at_open)),

@@ -1,7 +1,9 @@
 //! Weaving: calls of the languages' libraries are put into what the languages' own generators wrote, at
 //! places that are known. A place that is not as it should be is an error with its line, and nothing is woven.
 
+pub mod cpp;
 pub mod go;
+pub mod java;
 pub mod python;
 
 use crate::error::{Error, Place, Result};
