@@ -1,6 +1,8 @@
 //! The matrix in Rust: `matrix server`, which prints its port, and `matrix client PORT`, which asks its parent by
 //! `cut` and `kill` to do what only that can.
 
+#![forbid(unsafe_code)]
+
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -180,10 +182,10 @@ async fn run(port: &str) {
                     let _ = task.await;
                 }
                 "idle" => idle.push(call(client, kind, tag, None, false).await),
-                // Polled once, and dropped.
+                // Polled for a while, and dropped.
                 "forgotten" => {
                     let once = call(client, kind, tag, None, false);
-                    drop(tokio::time::timeout(Duration::from_millis(0), once).await);
+                    drop(tokio::time::timeout(Duration::from_millis(30), once).await);
                 }
                 _ => running.push(tokio::spawn(call(client, kind, tag, None, true))),
             }

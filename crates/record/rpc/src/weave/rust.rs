@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::{Job, Text};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hooks::HOOKS;
 use crate::model::{Method, Recorded, Service, What};
 use crate::options::{Id, Mode};
@@ -16,6 +16,16 @@ pub const GENERATOR: &str = "tonic-prost-build";
 
 /// Weaves a file. Its package may have clients, servers, or both.
 pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
+    for (service, _, method) in job.methods() {
+        if let Some(field) = method.recorded().find(|field| field.in_oneof) {
+            let problem = format!(
+                "field {} of a message of {}/{} is in a oneof, and prost has no member of that name: it cannot be \
+                 recorded in Rust",
+                field.field, service.full_name, method.name
+            );
+            return Err(Error::Description { place: service.place.clone(), problem });
+        }
+    }
     for service in &job.file.services {
         let snake = snake(&service.name);
         let mut types = vec![None; service.methods.len()];
