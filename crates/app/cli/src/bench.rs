@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use fettle_compare::{MessageOptions, System, Tools, adopt_orphans};
+use fettle_compare::{MessageOptions, Observer, Options, Subject, System, Tools, adopt_orphans};
 use fettle_report::render::json;
 
 use crate::compare::shown;
@@ -16,6 +17,7 @@ use crate::output;
 #[command(after_help = "Examples:
   fettle bench ipc
   fettle bench ipc --on native --on gvisor:ptrace --size 64,4k,64k,2m --json
+  fettle bench probes
 
 Exit status: 0 done; 1 done, with something left out; 2 error.")]
 pub struct BenchArgs {
@@ -27,6 +29,24 @@ pub struct BenchArgs {
 enum What {
     /// Messages between two processes by each way and size, and making processes
     Ipc(IpcArgs),
+    /// What it costs a program to be observed, by several means
+    Probes(ProbesArgs),
+}
+
+#[derive(Args, Debug)]
+struct ProbesArgs {
+    /// Operations to measure, or groups of them
+    #[arg(value_name = "BENCHMARK", default_values = ["null", "read-1k", "fork", "vfork", "exec"])]
+    benchmarks: Vec<String>,
+    /// Rounds; each has two turns of every means. Intervals need 6
+    #[arg(long, value_name = "N", default_value = "20")]
+    rounds: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// No colours
+    #[arg(long)]
+    no_color: bool,
 }
 
 #[derive(Args, Debug)]
@@ -79,6 +99,7 @@ const BYTES_MAX: u64 = 1 << 30;
 pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         What::Ipc(args) => ipc(args),
+        What::Probes(args) => probes(args),
     }
 }
 
@@ -105,6 +126,51 @@ fn ipc(args: &IpcArgs) -> anyhow::Result<ExitCode> {
     output::print(&match args.json {
         true => json(&found)?,
         false => fettle_compare::messages_text(&found, output::terminal(args.no_color)),
+    })?;
+    Ok(ExitCode::from(u8::from(!found.skipped.is_empty())))
+}
+
+/// Longest that a turn takes, about: short, since observers keep what they record.
+const TURN: Duration = Duration::from_millis(5);
+
+/// The same operations on this kernel, observed by each means.
+fn probes(args: &ProbesArgs) -> anyhow::Result<ExitCode> {
+    if args.rounds == 0 || args.rounds > 1000 {
+        bail!("--rounds must be 1 to 1000");
+    }
+    let own = std::env::current_exe().context("cannot find this program")?;
+    let own = own.to_str().context("this program's path is no text")?;
+    if own.contains(|c: char| c.is_whitespace() || "'\"$`\\".contains(c)) {
+        bail!("this program's path, {own}, has characters that a shell changes");
+    }
+    let record = |name, mode: &str| {
+        System::Named(name, format!("{own} record -q --mode {mode} -o {{dir}}/{mode}.fettle --"))
+    };
+    let systems = vec![
+        System::Native,
+        record("fettle count", "count"),
+        record("fettle time", "time"),
+        record("fettle events", "events"),
+        System::Observed(Observer::Calls),
+        System::Observed(Observer::Events),
+        System::Named("strace -c", "strace -f -c -o /dev/null".to_owned()),
+        System::Named("strace", "strace -f -qq -o /dev/null".to_owned()),
+    ];
+    let options = Options {
+        systems,
+        tools: Tools::default(),
+        subject: Subject::Benchmarks(args.benchmarks.clone()),
+        loads: vec![0],
+        rounds: args.rounds,
+        turn: TURN,
+    };
+    let stop = fettle_live::catch_signals().context("cannot catch signals")?;
+    adopt_orphans().context("cannot become the parent of orphans")?;
+    let found = fettle_compare::compare(&options, stop, &mut shown())?;
+    output::clear_progress();
+    output::print(&match args.json {
+        true => json(&found)?,
+        false => fettle_compare::text_by_system(&found, output::terminal(args.no_color)),
     })?;
     Ok(ExitCode::from(u8::from(!found.skipped.is_empty())))
 }

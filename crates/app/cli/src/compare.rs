@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use fettle_compare::{
-    Agent, Comparison, Folder, Options, Progress, Subject, System, Tools, adopt_orphans,
+    Agent, Comparison, Folder, Options, Progress, Subject, System, Tools, WhyOptions, adopt_orphans,
 };
 use fettle_report::render::json;
 
@@ -26,6 +26,7 @@ use crate::record::parse_time;
   fettle compare --on native --on 'bwrap --bind / /' --rounds 40 files
   fettle compare --on native --on gvisor:ptrace -- sh -c 'ls -lR /etc | wc -l'
   fettle compare --on native --on uml --json --html uml.html null
+  fettle compare --on uml --on gvisor:ptrace --why null,read-4k
 
 Systems: native (this kernel), uml (User-Mode Linux), gvisor:PLATFORM (systrap, ptrace, kvm), or a
 command that runs the program that is put behind it. Ratios are to the first. Without a program,
@@ -57,6 +58,12 @@ pub struct CompareArgs {
     /// Only say of each system whether it starts here, and what it lacks
     #[arg(long, conflicts_with_all = ["benchmarks", "program"])]
     check: bool,
+    /// Say where the time of an operation goes: hand-over, work, calls of this kernel, way back. Needs root
+    #[arg(long, value_name = "BENCHMARK", value_delimiter = ',', conflicts_with_all = ["benchmarks", "program", "check", "list", "load", "turn", "html"])]
+    why: Vec<String>,
+    /// With --why: let each system use all processors, instead of one
+    #[arg(long, requires = "why")]
+    spread: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -90,6 +97,9 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let tools = Tools { uml: args.uml.clone(), runsc: args.runsc.clone() };
     if args.check {
         return check(&systems, &tools, stop);
+    }
+    if !args.why.is_empty() {
+        return why(args, systems, tools, stop);
     }
     let comparison = fettle_compare::compare(&options(args, systems, tools)?, stop, &mut shown())?;
     done(&comparison, args)
@@ -139,6 +149,30 @@ fn done(comparison: &Comparison, args: &CompareArgs) -> anyhow::Result<ExitCode>
         false => fettle_compare::text(comparison, output::terminal(args.no_color)),
     })?;
     Ok(ExitCode::from(u8::from(!comparison.skipped.is_empty())))
+}
+
+/// Rounds of an explanation.
+const WHY_ROUNDS: usize = 10;
+
+fn why(
+    args: &CompareArgs,
+    systems: Vec<System>,
+    tools: Tools,
+    stop: &AtomicBool,
+) -> anyhow::Result<ExitCode> {
+    let rounds = args.rounds.unwrap_or(WHY_ROUNDS);
+    if rounds == 0 || rounds > ROUNDS_MAX {
+        bail!("--rounds must be 1 to {ROUNDS_MAX}");
+    }
+    let options =
+        WhyOptions { systems, tools, calls: args.why.clone(), rounds, spread: args.spread };
+    let found = fettle_compare::why(&options, stop, &mut shown())?;
+    output::clear_progress();
+    output::print(&match args.json {
+        true => json(&found)?,
+        false => fettle_compare::why_text(&found, output::terminal(args.no_color)),
+    })?;
+    Ok(ExitCode::from(u8::from(!found.skipped.is_empty())))
 }
 
 fn list(stop: &AtomicBool) -> anyhow::Result<ExitCode> {

@@ -161,6 +161,7 @@ fn bad_input_is_refused_in_one_line() {
         (&["--on", "native", "--load", "65"], "--load 65"),
         (&["--on", "native", "--turn", "1us"], "--turn"),
         (&["--on", "false"], "did not start"),
+        (&["--on", "native", "--why", "nul"], "--list"),
     ] {
         let output = compare(&folder, arguments);
         let said = text(&output.stderr);
@@ -289,6 +290,78 @@ fn gvisor_by_systrap_is_compared() {
     ];
     let found = json_of(&compare(&folder, &arguments), 0);
     assert!(ratio(&found, 0, "null", 1)[0] > 1.1, "{found}");
+}
+
+/// `--why` on a system: steps that another process takes, which add up to what was measured without them.
+fn is_explained(system: &str) {
+    if !starts(system) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output =
+        compare(&folder, &["--on", system, "--why", "null,stat", "--rounds", "6", "--json"]);
+    if text(&output.stderr).contains("--why: kernel events need") {
+        return eprintln!("skipped 1 test: {}", text(&output.stderr).trim());
+    }
+    let found = json_of(&output, 0);
+    for call in found["calls"].as_array().unwrap() {
+        let sum = |on: &Value| -> f64 {
+            on["steps"].as_array().unwrap().iter().map(|step| step["ns"].as_f64().unwrap()).sum()
+        };
+        let (native, on) = (&call["native"], &call["systems"][0]);
+        let ns = |on: &Value| on["ns"].as_f64().unwrap();
+        assert!(ns(on) > 2.0 * ns(native), "{call}");
+        // On a machine that is busy with other tests; alone it is a few hundredths.
+        let share = (sum(on) - sum(native)) / (ns(on) - ns(native));
+        assert!((0.6..1.6).contains(&share), "{share}: {call}");
+        let steps: Vec<&Value> =
+            on["steps"].as_array().unwrap().iter().map(|step| &step["step"]).collect();
+        for step in ["leave", "work", "return"] {
+            assert!(steps.contains(&&Value::from(step)), "{step}: {call}");
+        }
+        let native: Vec<&Value> =
+            native["steps"].as_array().unwrap().iter().map(|step| &step["step"]).collect();
+        assert!(native.contains(&&Value::from("own")), "{call}");
+        assert!(on["host_calls"].as_f64().unwrap() >= 2.0, "{call}");
+    }
+    assert_eq!(is_left(folder.path()), [] as [String; 0]);
+}
+
+#[test]
+fn user_mode_linux_is_explained() {
+    is_explained("uml");
+}
+
+#[test]
+fn gvisor_by_ptrace_is_explained() {
+    is_explained("gvisor:ptrace");
+}
+
+#[test]
+fn what_observing_costs_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |benchmark: &str| {
+        let mut command = Command::new(FETTLE);
+        command.args(["bench", "probes", "--rounds", "6", "--json", benchmark]);
+        command.env("TMPDIR", folder.path()).stdin(Stdio::null()).output().unwrap()
+    };
+    let output = run("null");
+    if text(&output.stderr).contains("kernel events need") {
+        return eprintln!("skipped 1 test: {}", text(&output.stderr).trim());
+    }
+    // Without strace that is left out.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let systems = found["systems"].as_array().unwrap();
+    let of = |name: &str| systems.iter().position(|system| system["name"] == name).unwrap();
+    let [counted, ..] = ratio(&found, 0, "null", of("fettle count"));
+    assert!((0.7..3.0).contains(&counted), "{found}");
+    // A program in the kernel runs for each call.
+    let [_, _, high] = ratio(&found, 0, "null", of("calls counted"));
+    assert!(high > 1.1, "{found}");
+    let output = run("nul");
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(is_left(folder.path()), [] as [String; 0]);
 }
 
 #[test]

@@ -54,6 +54,15 @@ pub struct Benchmark {
     pub what: String,
 }
 
+/// A moment, by the machine's own counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The time-stamp counter.
+    pub tsc: u64,
+    /// On which processor of the machine.
+    pub cpu: u32,
+}
+
 /// How a program of the user's ran.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ran {
@@ -180,6 +189,46 @@ impl<'a> Agent<'a> {
     pub fn time(&mut self, name: &str, count: u64, batches: u32) -> Result<Vec<f64>, CompareError> {
         let answer = self.ask(&format!("time {name} {count} {batches}"), Some(ANSWER))?;
         self.times(&answer, "timed")
+    }
+
+    /// Before and after each of so many operations: the time-stamp counter and the number of this machine's
+    /// processor.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be done here, or the system has ended.
+    pub fn stamps(&mut self, name: &str, count: usize) -> Result<Vec<[Stamp; 2]>, CompareError> {
+        let mut all = Vec::with_capacity(count);
+        let mut line = self.ask(&format!("stamp {name} {count}"), Some(ANSWER))?;
+        while line != "end" {
+            let words = self.expect(&line, "stamp")?;
+            let numbers: Vec<u64> = words.split(' ').map_while(|word| word.parse().ok()).collect();
+            let [begin, from, end, to] = numbers[..] else {
+                return Err(self.broken(format!("it answered {line:?}")));
+            };
+            let stamp = |tsc, cpu| Stamp { tsc, cpu: u32::try_from(cpu).unwrap_or(u32::MAX) };
+            all.push([stamp(begin, from), stamp(end, to)]);
+            line = self.answer(Some(ANSWER))?;
+        }
+        Ok(all)
+    }
+
+    /// The system's monotonic clock, in nanoseconds, and the time-stamp counter at that moment.
+    ///
+    /// # Errors
+    ///
+    /// When the system has ended.
+    pub fn clock(&mut self) -> Result<(f64, u64), CompareError> {
+        let answer = self.ask("clock", Some(ANSWER))?;
+        let words = self.expect(&answer, "clock")?;
+        let pair =
+            words.split_once(' ').and_then(|(ns, tsc)| Some((ns.parse().ok()?, tsc.parse().ok()?)));
+        pair.ok_or_else(|| self.broken(format!("it answered {answer:?}")))
+    }
+
+    /// The process on this machine that all of the system's processes descend from.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Ways of passing messages: names, and what they do.

@@ -8,6 +8,7 @@ use crate::agent::{Agent, Benchmark};
 use crate::error::CompareError;
 use crate::folder::Folder;
 use crate::load::Load;
+use crate::observe::Observing;
 use crate::processes::Orphans;
 use crate::result::{Comparison, Loaded, Row, RowKind, Skipped, SystemInfo};
 use crate::system::{System, Tools};
@@ -70,7 +71,9 @@ pub fn compare(
     let mut skipped = Vec::new();
     let mut agents = start(options, &folder, stop, (&mut skipped, progress))?;
     let mut loads = Vec::new();
-    let mut turns = Turns { options, progress, done: 0, all: 0 };
+    let observers = agents.iter().map(|agent| Observing::of(agent.system()));
+    let observers = observers.collect::<Result<Vec<_>, _>>()?;
+    let mut turns = Turns { options, observers, progress, done: 0, all: 0 };
     match &options.subject {
         Subject::Benchmarks(names) => {
             let chosen = chosen(&agents[0].list()?, names)?;
@@ -161,6 +164,8 @@ struct Plan {
 
 struct Turns<'a, 'b> {
     options: &'a Options,
+    /// Of each system.
+    observers: Vec<Observing>,
     progress: &'b mut dyn FnMut(&Progress<'_>),
     done: usize,
     all: usize,
@@ -206,7 +211,8 @@ impl Turns<'_, '_> {
                     let Some((count, batches)) = plan.batches[at] else { continue };
                     let (name, agent) = (&plan.benchmark.name, &mut agents[at]);
                     self.step(&format!("{name} on {}, round {}", agent.system(), round + 1));
-                    let timed = agent.time(name, count, batches);
+                    let observer = &mut self.observers[at];
+                    let timed = observer.during(agent, |agent| agent.time(name, count, batches));
                     match or_skipped(timed, agent, name, skipped)? {
                         Some(times) => sums[at] += fettle_stats::median(&times) / 2.0,
                         None => plan.batches[at] = None,
@@ -244,7 +250,9 @@ impl Turns<'_, '_> {
                     continue;
                 }
                 self.step(&format!("{name} on {}, round {}", agents[at].system(), round + 1));
-                let ran = run(&mut agents[at], words, &name, at == 0);
+                let observer = &mut self.observers[at];
+                let ran =
+                    observer.during(&mut agents[at], |agent| run(agent, words, &name, at == 0));
                 match or_skipped(ran, &agents[at], &name, skipped)? {
                     Some((wall, cpu)) => {
                         sums[at].0 += wall / 2.0;

@@ -56,6 +56,9 @@ pub enum CompareError {
         /// How it ended.
         why: String,
     },
+    /// Causes cannot be found out.
+    #[error("--why: {0}")]
+    Kernel(#[from] fettle_kernel_events::KernelError),
     /// Nothing is left to be compared.
     #[error("nothing could be measured: {why}")]
     Nothing {

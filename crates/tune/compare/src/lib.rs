@@ -14,13 +14,15 @@ mod error;
 mod folder;
 pub mod load;
 mod messages;
+mod observe;
 mod page;
 mod processes;
 mod result;
 mod system;
 mod text;
+mod why;
 
-pub use agent::{Agent, Benchmark, Ran};
+pub use agent::{Agent, Benchmark, Ran, Stamp};
 pub use compare::{Options, Progress, Subject, compare};
 pub use error::CompareError;
 pub use folder::Folder;
@@ -30,5 +32,6 @@ pub use messages::{
 pub use page::page;
 pub use processes::adopt_orphans;
 pub use result::{Cell, Comparison, Loaded, Row, RowKind, Skipped, SystemInfo};
-pub use system::{System, Tools};
-pub use text::text;
+pub use system::{Observer, System, Tools};
+pub use text::{text, text_by_system};
+pub use why::{CallOn, Explained, HostCall, Step, StepTime, Why, WhyOptions, why, why_text};

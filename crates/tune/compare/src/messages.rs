@@ -13,7 +13,7 @@ use crate::agent::Agent;
 use crate::compare::Progress;
 use crate::error::CompareError;
 use crate::folder::Folder;
-use crate::processes::Orphans;
+use crate::processes::{Orphans, processors};
 use crate::result::Skipped;
 use crate::system::{System, Tools};
 use crate::text::{ratio, skipped as skipped_text, time};
@@ -215,19 +215,8 @@ impl Session<'_, '_, '_> {
 
 /// The first two processors that this process may use.
 fn two_processors() -> Option<(u32, u32)> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    let mut all = numbers(list.trim());
+    let mut all = processors().into_iter();
     Some((all.next()?, all.next()?))
-}
-
-/// The numbers of a list such as `0-3,8`.
-fn numbers(list: &str) -> impl Iterator<Item = u32> + '_ {
-    let ranges = list.split(',').filter_map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(first.parse::<u32>().ok()?..=last.parse().ok()?)
-    });
-    ranges.flatten()
 }
 
 /// Tables for people.
@@ -298,12 +287,6 @@ pub(crate) fn bytes(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_processors() {
-        assert_eq!(numbers("0-2,5").collect::<Vec<_>>(), [0, 1, 2, 5]);
-        assert_eq!(numbers("").count(), 0);
-    }
 
     #[test]
     fn what_caches_do_is_said() {

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::ClockId;
 use nix::unistd::Pid;
 use rustix::process::{Signal, WaitOptions};
@@ -67,6 +68,30 @@ fn ended_ns(pid: u32) -> u64 {
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
     (ticks(13) + ticks(14)) * TICK_NS
+}
+
+/// The processors that this process may use.
+pub(crate) fn processors() -> Vec<u32> {
+    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return Vec::new() };
+    let may = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
+    (0..CpuSet::count()).filter(may).map(|cpu| cpu as u32).collect()
+}
+
+/// Holds all threads of a process, and of all that descend from it, on a processor; those that they start
+/// later, too.
+pub(crate) fn hold(pid: u32, cpu: u32) {
+    let mut set = CpuSet::new();
+    if set.set(cpu as usize).is_err() {
+        return;
+    }
+    for pid in tree(pid) {
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for thread in threads.flatten() {
+            let tid = thread.file_name().to_str().and_then(|name| name.parse().ok());
+            // One that has ended meanwhile needs no processor.
+            let _ = tid.map(|tid| sched_setaffinity(Pid::from_raw(tid), &set));
+        }
+    }
 }
 
 /// Descendants of this process that come to it while a value of this type lives end with it: orphans of

@@ -19,6 +19,19 @@ pub enum System {
     Gvisor(String),
     /// What a command makes of the program that is put behind it.
     Command(String),
+    /// The same, under another name.
+    Named(&'static str, String),
+    /// This kernel, with programs in it that observe the system's processes.
+    Observed(Observer),
+}
+
+/// What programs in the kernel do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observer {
+    /// Count system calls.
+    Calls,
+    /// Record the kernel's events.
+    Events,
 }
 
 /// The programs that start systems.
@@ -74,6 +87,9 @@ impl fmt::Display for System {
             System::Native => f.write_str("native"),
             System::Uml => f.write_str("uml"),
             System::Gvisor(platform) => write!(f, "gvisor:{platform}"),
+            System::Named(name, _) => f.write_str(name),
+            System::Observed(Observer::Calls) => f.write_str("calls counted"),
+            System::Observed(Observer::Events) => f.write_str("kernel events"),
             System::Command(command) if command.chars().count() <= NAME_MAX => f.write_str(command),
             System::Command(command) => {
                 let begin: String = command.chars().take(NAME_MAX - 1).collect();
@@ -86,7 +102,7 @@ impl fmt::Display for System {
 impl System {
     /// Whether its processes are processes of this kernel with their own CPU time.
     pub(crate) fn counts_own_time(&self) -> bool {
-        matches!(self, System::Native)
+        matches!(self, System::Native | System::Observed(_))
     }
 
     /// What starts our program in it, and which version it is.
@@ -99,7 +115,7 @@ impl System {
         let program = folder.program();
         let own = |what: &str| folder.make(&format!("{what}-{number}"));
         match self {
-            System::Native => {
+            System::Native | System::Observed(_) => {
                 let mut command = Command::new(&program);
                 command.arg("serve").arg(folder.make_in_memory(&format!("files-{number}"))?);
                 Ok((command, release()))
@@ -131,7 +147,7 @@ impl System {
                 command.arg("do").arg(&program).arg("serve").arg(own("files")?);
                 Ok((command, version_of(&runsc)))
             }
-            System::Command(line) => {
+            System::Command(line) | System::Named(_, line) => {
                 let line = line.replace("{dir}", &folder.path().display().to_string());
                 let mut command = Command::new("sh");
                 command.arg("-c").arg(format!("exec {line} \"$0\" \"$@\""));

@@ -44,6 +44,34 @@ pub fn text(comparison: &Comparison, terminal: Terminal) -> String {
     out
 }
 
+/// The same with a line for each system, for few operations on many of them.
+pub fn text_by_system(comparison: &Comparison, terminal: Terminal) -> String {
+    let mut out = format!("{}\n", how(comparison));
+    for loaded in &comparison.loads {
+        out.push('\n');
+        let mut columns: Vec<Column<'_>> = Vec::new();
+        for row in &loaded.rows {
+            columns.extend([column(&row.name), column("×"), may_go("95 %", 2).dim()]);
+        }
+        let mut table = Table::new(&columns, "");
+        for (at, system) in comparison.systems.iter().enumerate() {
+            let cells = loaded.rows.iter().flat_map(|row| {
+                let cell = row.cells[at].as_ref();
+                let found = cell.and_then(|cell| cell.ratio);
+                [
+                    cell.map_or("-".to_owned(), |cell| time(cell.ns)),
+                    found.map_or(String::new(), |found| ratio(found.value)),
+                    found.map_or(String::new(), interval),
+                ]
+            });
+            table.row(cells.chain([system.name.clone()]));
+        }
+        table.render(terminal, &mut out);
+    }
+    skipped(&comparison.skipped, &mut out);
+    out
+}
+
 /// How it was measured, in a line.
 pub(crate) fn how(comparison: &Comparison) -> String {
     let first = comparison.systems.first().map_or("", |system| system.name.as_str());
@@ -208,6 +236,8 @@ mod tests {
         let shown = text(&comparison, Terminal::default());
         assert!(shown.contains(" ×13.0  [13.0–13.0]"), "{shown}");
         assert!(shown.contains("not measured on b: null, stat: no such call"), "{shown}");
+        let by_system = text_by_system(&comparison, Terminal::default());
+        assert!(by_system.contains("1.30 µs  ×13.0"), "{by_system}");
         assert!(shown.contains("8 rounds, each with two turns of 20.0 ms"), "{shown}");
     }
 }
