@@ -8,7 +8,7 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 23] = [
+pub const SCHEMAS: [(&str, &str); 24] = [
     schema!("asked"),
     schema!("asyncio"),
     schema!("block"),
@@ -16,6 +16,7 @@ pub const SCHEMAS: [(&str, &str); 23] = [
     schema!("files"),
     schema!("futex"),
     schema!("grpc"),
+    schema!("hosted"),
     schema!("http1"),
     schema!("http2"),
     schema!("kernel"),

@@ -27,6 +27,37 @@ fn shipped_story(schema: &str, text: &str) -> Story {
     Story::tell(&shipped(schema).unwrap(), text)
 }
 
+/// Two calls that the thread 7 serves for the thread 5, one after the other. What 7 does in between, and what
+/// wakes it by an interrupt, is none of them.
+#[test]
+fn a_call_goes_through_the_thread_that_serves_it() {
+    let story = shipped_story(
+        "hosted",
+        "1 hosted_call 5 0 \"null\"
+         2 wakeup 5 7 0 false
+         3 switch_out 5 0 false
+         4 switch_in 7 0
+         9 wakeup 7 5 0 false
+         10 switch_out 7 0 false
+         11 switch_in 5 0
+         12 hosted_end 5 0
+         14 wakeup 5 7 0 true
+         15 switch_in 7 1
+         16 switch_out 7 1 false
+         20 hosted_call 5 1 \"stat\"
+         22 wakeup 5 7 0 false
+         23 switch_out 5 0 false
+         24 switch_in 7 0
+         29 wakeup 7 5 0 false
+         30 switch_out 7 0 false
+         31 switch_in 5 0
+         32 hosted_end 5 1",
+    );
+    let events = story.events();
+    assert_eq!(events[0], (0..8).collect::<Vec<u64>>());
+    assert_eq!(events[1], (11..19).collect::<Vec<u64>>());
+}
+
 /// A proxy asks a server of one thread twice at once: the second question lies in its socket until the
 /// first is answered. The proxy waits for both answers, whatever becomes of the questions.
 #[test]

@@ -163,6 +163,7 @@ fn probes(args: &ProbesArgs) -> anyhow::Result<ExitCode> {
         loads: vec![0],
         rounds: args.rounds,
         turn: TURN,
+        hold: false,
     };
     let stop = fettle_live::catch_signals().context("cannot catch signals")?;
     adopt_orphans().context("cannot become the parent of orphans")?;

@@ -49,6 +49,10 @@ pub struct CompareArgs {
     /// Rounds; each has two turns of every system. Intervals need 6 [default: 20; 5 with a program]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
+    /// Hold each system on one processor: ratios of systems that serve calls in other processes then agree
+    /// better from run to run
+    #[arg(long)]
+    hold: bool,
     /// How long a turn of an operation takes, about
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = parse_time)]
     turn: Duration,
@@ -64,6 +68,10 @@ pub struct CompareArgs {
     /// With --why: let each system use all processors, instead of one
     #[arg(long, requires = "why")]
     spread: bool,
+    /// With --why: write a trace of each operation on each system into this folder, for
+    /// `fettle requests --schema hosted`
+    #[arg(long, value_name = "DIR", requires = "why")]
+    traces: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -121,7 +129,15 @@ fn options(args: &CompareArgs, systems: Vec<System>, tools: Tools) -> anyhow::Re
     if args.turn < Duration::from_micros(100) || args.turn > Duration::from_secs(60) {
         bail!("--turn must be 100us to 60s");
     }
-    Ok(Options { systems, tools, subject, loads: args.load.clone(), rounds, turn: args.turn })
+    Ok(Options {
+        systems,
+        tools,
+        subject,
+        loads: args.load.clone(),
+        rounds,
+        hold: args.hold,
+        turn: args.turn,
+    })
 }
 
 /// Shows how far it is, on a terminal.
@@ -164,8 +180,18 @@ fn why(
     if rounds == 0 || rounds > ROUNDS_MAX {
         bail!("--rounds must be 1 to {ROUNDS_MAX}");
     }
-    let options =
-        WhyOptions { systems, tools, calls: args.why.clone(), rounds, spread: args.spread };
+    if let Some(folder) = &args.traces {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let options = WhyOptions {
+        systems,
+        tools,
+        calls: args.why.clone(),
+        rounds,
+        spread: args.spread,
+        traces: args.traces.clone(),
+    };
     let found = fettle_compare::why(&options, stop, &mut shown())?;
     output::clear_progress();
     output::print(&match args.json {

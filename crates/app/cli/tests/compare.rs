@@ -298,8 +298,11 @@ fn is_explained(system: &str) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let output =
-        compare(&folder, &["--on", system, "--why", "null,stat", "--rounds", "6", "--json"]);
+    let traces = tempfile::tempdir().unwrap();
+    let to = traces.path().to_str().unwrap();
+    let arguments =
+        ["--on", system, "--why", "null,stat", "--rounds", "6", "--json", "--traces", to];
+    let output = compare(&folder, &arguments);
     if text(&output.stderr).contains("--why: kernel events need") {
         return eprintln!("skipped 1 test: {}", text(&output.stderr).trim());
     }
@@ -324,6 +327,15 @@ fn is_explained(system: &str) {
         assert!(native.contains(&&Value::from("own")), "{call}");
         assert!(on["host_calls"].as_f64().unwrap() >= 2.0, "{call}");
     }
+    // Each call of the first turn is a request, through the thread that serves it.
+    let trace = traces.path().join(format!("stat-{}.fettle", system.replace(':', "-")));
+    let mut requests = Command::new(FETTLE);
+    requests.arg("requests").arg(&trace).args(["--schema", "hosted", "--json"]);
+    let output = requests.output().unwrap();
+    let found = json_of(&output, 0);
+    let schema = &found["schemas"][0];
+    assert!(schema["requests"].as_u64().unwrap() >= 16, "{schema}");
+    assert!(text(&output.stdout).contains("\"stat\""), "{schema}");
     assert_eq!(is_left(folder.path()), [] as [String; 0]);
 }
 

@@ -9,7 +9,7 @@ use crate::error::CompareError;
 use crate::folder::Folder;
 use crate::load::Load;
 use crate::observe::Observing;
-use crate::processes::Orphans;
+use crate::processes::{self, Orphans, processors};
 use crate::result::{Comparison, Loaded, Row, RowKind, Skipped, SystemInfo};
 use crate::system::{System, Tools};
 
@@ -39,6 +39,9 @@ pub struct Options {
     pub loads: Vec<u32>,
     /// Rounds; each has two turns of every system.
     pub rounds: usize,
+    /// Hold each system on one processor: what a call costs that another process serves changes by a factor
+    /// with where the scheduler puts the two.
+    pub hold: bool,
     /// How long a turn takes, about. An operation that takes longer is done once.
     pub turn: Duration,
 }
@@ -73,7 +76,8 @@ pub fn compare(
     let mut loads = Vec::new();
     let observers = agents.iter().map(|agent| Observing::of(agent.system()));
     let observers = observers.collect::<Result<Vec<_>, _>>()?;
-    let mut turns = Turns { options, observers, progress, done: 0, all: 0 };
+    let held_on = processors().last().copied().filter(|_| options.hold);
+    let mut turns = Turns { options, observers, held_on, progress, done: 0, all: 0 };
     match &options.subject {
         Subject::Benchmarks(names) => {
             let chosen = chosen(&agents[0].list()?, names)?;
@@ -166,6 +170,8 @@ struct Turns<'a, 'b> {
     options: &'a Options,
     /// Of each system.
     observers: Vec<Observing>,
+    /// The processor that all are held on, if they are.
+    held_on: Option<u32>,
     progress: &'b mut dyn FnMut(&Progress<'_>),
     done: usize,
     all: usize,
@@ -211,6 +217,7 @@ impl Turns<'_, '_> {
                     let Some((count, batches)) = plan.batches[at] else { continue };
                     let (name, agent) = (&plan.benchmark.name, &mut agents[at]);
                     self.step(&format!("{name} on {}, round {}", agent.system(), round + 1));
+                    self.hold(agent);
                     let observer = &mut self.observers[at];
                     let timed = observer.during(agent, |agent| agent.time(name, count, batches));
                     match or_skipped(timed, agent, name, skipped)? {
@@ -250,6 +257,7 @@ impl Turns<'_, '_> {
                     continue;
                 }
                 self.step(&format!("{name} on {}, round {}", agents[at].system(), round + 1));
+                self.hold(&agents[at]);
                 let observer = &mut self.observers[at];
                 let ran =
                     observer.during(&mut agents[at], |agent| run(agent, words, &name, at == 0));
@@ -277,6 +285,13 @@ impl Turns<'_, '_> {
             row(RowKind::Wall, "elapsed", &walls),
             row(RowKind::Cpu, "CPU time, the system's for it included", &cpus),
         ])
+    }
+
+    /// Also what a system has started since the last turn.
+    fn hold(&self, agent: &Agent<'_>) {
+        if let Some(cpu) = self.held_on {
+            processes::hold(agent.pid(), cpu);
+        }
     }
 
     fn step(&mut self, what: &str) {

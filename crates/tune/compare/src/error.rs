@@ -59,6 +59,9 @@ pub enum CompareError {
     /// Causes cannot be found out.
     #[error("--why: {0}")]
     Kernel(#[from] fettle_kernel_events::KernelError),
+    /// A trace cannot be written.
+    #[error(transparent)]
+    Trace(#[from] fettle_trace::Error),
     /// Nothing is left to be compared.
     #[error("nothing could be measured: {why}")]
     Nothing {

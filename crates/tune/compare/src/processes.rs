@@ -84,14 +84,17 @@ pub(crate) fn hold(pid: u32, cpu: u32) {
     if set.set(cpu as usize).is_err() {
         return;
     }
-    for pid in tree(pid) {
-        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
-        for thread in threads.flatten() {
-            let tid = thread.file_name().to_str().and_then(|name| name.parse().ok());
-            // One that has ended meanwhile needs no processor.
-            let _ = tid.map(|tid| sched_setaffinity(Pid::from_raw(tid), &set));
-        }
+    for tid in tree(pid).into_iter().flat_map(threads) {
+        // One that has ended meanwhile needs no processor.
+        let _ = i32::try_from(tid).map(|tid| sched_setaffinity(Pid::from_raw(tid), &set));
     }
+}
+
+/// Threads of a process.
+pub(crate) fn threads(pid: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let number = |name: std::ffi::OsString| name.to_str()?.parse().ok();
+    threads.flatten().filter_map(|thread| number(thread.file_name())).collect()
 }
 
 /// Descendants of this process that come to it while a value of this type lives end with it: orphans of

@@ -11,9 +11,11 @@
 
 mod steps;
 mod text;
+mod trace;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -30,6 +32,7 @@ use crate::system::{System, Tools};
 use steps::{Call, Steps};
 pub use steps::{HostCall, Step};
 pub use text::why_text;
+use trace::Made;
 pub(crate) use watch::Watch;
 
 /// Operations of a turn: as many as take about that time, within bounds.
@@ -44,6 +47,9 @@ const READS: &str = "read-4k";
 const SWITCHES: &str = "switch";
 /// The operation that is a system call and nothing else.
 const NULL: &str = "null";
+
+/// Those operations.
+const WEIGHING: [&str; 3] = [NULL, READS, SWITCHES];
 
 /// What to explain.
 #[derive(Clone, Debug)]
@@ -60,6 +66,8 @@ pub struct WhyOptions {
     /// with where the scheduler puts the threads that serve it, from one turn to the next. What passes work
     /// between running threads needs several.
     pub spread: bool,
+    /// The folder for a trace of each operation on each system, `NAME-SYSTEM.fettle`: of the first turn.
+    pub traces: Option<PathBuf>,
 }
 
 /// What was found.
@@ -191,7 +199,17 @@ pub fn why(
     let anchor = agents[0].clock()?;
     let watch = Watch::new()?;
     let held_on = processes::processors().last().copied().filter(|_| !options.spread);
-    let session = Session { agents, watch, held_on, anchor, skipped, progress, done: 0, all: 0 };
+    let session = Session {
+        agents,
+        watch,
+        traces: options.traces.clone(),
+        held_on,
+        anchor,
+        skipped,
+        progress,
+        done: 0,
+        all: 0,
+    };
     session.explain(options)
 }
 
@@ -199,6 +217,8 @@ struct Session<'a, 'b> {
     /// The first is native.
     agents: Vec<Agent<'a>>,
     watch: Watch,
+    /// Where traces are written.
+    traces: Option<PathBuf>,
     /// The processor that all systems are held on, if they are.
     held_on: Option<u32>,
     /// A moment on both clocks, from the beginning.
@@ -211,7 +231,7 @@ struct Session<'a, 'b> {
 
 impl Session<'_, '_> {
     fn explain(mut self, options: &WhyOptions) -> Result<Why, CompareError> {
-        let mut names: Vec<&str> = vec![NULL, READS, SWITCHES];
+        let mut names: Vec<&str> = WEIGHING.to_vec();
         names.extend(options.calls.iter().map(String::as_str));
         self.all = names.len() * self.agents.len() * options.rounds;
         let mut turns: BTreeMap<(&str, usize), Turns> = BTreeMap::new();
@@ -219,7 +239,7 @@ impl Session<'_, '_> {
         for _ in 0..options.rounds {
             for (at, name) in names.iter().enumerate() {
                 // What only weighs records is needed natively.
-                let systems = if at < 3 { 1 } else { self.agents.len() };
+                let systems = if at < WEIGHING.len() { 1 } else { self.agents.len() };
                 for system in 0..systems {
                     let count = match counts.get(&(name, system)) {
                         Some(0) => continue,
@@ -227,8 +247,11 @@ impl Session<'_, '_> {
                         None => self.count(name, system)?,
                     };
                     let turns = turns.entry((name, system)).or_default();
-                    let done =
-                        if count == 0 { Ok(()) } else { self.turn(name, system, count, turns) };
+                    let done = if count == 0 {
+                        Ok(())
+                    } else {
+                        self.turn((name, at >= WEIGHING.len()), system, count, turns)
+                    };
                     let is_done = self.or_skipped(done, name, system)?;
                     counts.insert((name, system), if is_done { count } else { 0 });
                 }
@@ -279,7 +302,7 @@ impl Session<'_, '_> {
     /// A turn without and one with observation, and one in which system calls are counted.
     fn turn(
         &mut self,
-        name: &str,
+        (name, is_asked): (&str, bool),
         system: usize,
         count: u64,
         turns: &mut Turns,
@@ -303,9 +326,20 @@ impl Session<'_, '_> {
         turns.plain.extend(plain.iter().map(|stamps| clock.between(stamps)));
         turns.observed.extend(observed.iter().map(|stamps| clock.between(stamps)));
         let calls: Vec<Call> = observed.iter().map(|stamps| clock.call(stamps)).collect();
-        if let Some(records) = records {
-            turns.steps.extend(steps::divide(&records, &calls));
+        let Some(raw) = records else { return Ok(()) };
+        let divided = steps::divide(&watch::decoded(&raw), &calls);
+        if let Some(folder) = self.traces.as_deref().filter(|_| is_asked && turns.steps.is_empty())
+        {
+            let system = self.agents[system].system().to_string();
+            let made = divided.iter().zip(&calls);
+            let made: Vec<Made> = made
+                .filter_map(|(found, call)| Some(Made { tid: found.as_ref()?.0, call: *call }))
+                .collect();
+            let path =
+                folder.join(format!("{name}-{}.fettle", system.replace(['/', ' ', ':'], "-")));
+            trace::write(&path, (&system, name), pid, &raw, &made)?;
         }
+        turns.steps.extend(divided.into_iter().flatten().map(|(_, steps)| steps));
         Ok(())
     }
 }

@@ -104,9 +104,9 @@ struct Piece {
     other: Option<Option<HostCall>>,
 }
 
-/// Divides calls into steps. Records and calls are in order of time; calls whose thread is not known, since
-/// the processor has not switched since the recording began, are left out.
-pub fn divide(records: &[Record], calls: &[Call]) -> Vec<Steps> {
+/// Divides calls into steps, and says which thread of this kernel made them. Records and calls are in order of
+/// time. `None` where the thread is not known, since the processor has not switched since the recording began.
+pub fn divide(records: &[Record], calls: &[Call]) -> Vec<Option<(u32, Steps)>> {
     let mut state = State::default();
     let mut records = records.iter().peekable();
     let mut all = Vec::new();
@@ -126,9 +126,7 @@ pub fn divide(records: &[Record], calls: &[Call]) -> Vec<Steps> {
             at = time;
         }
         pieces.extend(own.map(|own| state.piece(own, [call.end_ns - at, 0.0, 0.0])));
-        if own.is_some() {
-            all.push(steps_of(&pieces));
-        }
+        all.push(own.map(|own| (own, steps_of(&pieces))));
     }
     all
 }
@@ -279,7 +277,7 @@ mod tests {
             switch(260, 0, Some(OWN)),
         ];
         let all = divide(&records, &[call(100.0, 300.0)]);
-        let [steps] = &all[..] else { panic!("{all:?}") };
+        let [Some((OWN, steps))] = &all[..] else { panic!("{all:?}") };
         let expected = [
             (Step::Leave, 10.0),
             (Step::HandOver, 20.0),
@@ -309,7 +307,9 @@ mod tests {
             switch(345, 0, Some(SENTRY)),
             switch(350, 0, Some(OWN)),
         ];
-        let all = divide(&records, &[call(100.0, 200.0), call(210.0, 220.0), call(300.0, 400.0)]);
+        let calls = [call(100.0, 200.0), call(210.0, 220.0), call(300.0, 400.0)];
+        let all: Vec<Steps> =
+            divide(&records, &calls).into_iter().map(|found| found.unwrap().1).collect();
         assert_eq!((ns(&all[0], Step::Beside), ns(&all[0], Step::Own)), (30.0, 70.0));
         assert_eq!(ns(&all[1], Step::Own), 10.0);
         assert_eq!((ns(&all[2], Step::Errand), ns(&all[2], Step::Wait)), (10.0, 5.0));
@@ -318,8 +318,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_not_known_is_left_out() {
-        assert!(divide(&[switch(150, 0, Some(OWN))], &[call(100.0, 200.0)]).is_empty());
-        assert!(divide(&[switch(50, 0, None)], &[call(100.0, 200.0)]).is_empty());
+        assert_eq!(divide(&[switch(150, 0, Some(OWN))], &[call(100.0, 200.0)]), [None]);
+        assert_eq!(divide(&[switch(50, 0, None)], &[call(100.0, 200.0)]), [None]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use fettle_kernel_events::raw::{self, Kind, Record as Raw};
+use fettle_kernel_events::raw::{self, Kind};
 use fettle_kernel_events::{Capture, Options, ring};
 
 use super::steps::{HostCall, Record, What};
@@ -10,6 +10,20 @@ use crate::error::CompareError;
 
 /// Where a switch's record says that the thread after it is observed.
 const AFTER_IS_OBSERVED: u16 = 4;
+
+/// A record as the kernel's programs have written it.
+#[derive(Clone, Debug)]
+pub(crate) struct Raw {
+    pub(crate) time_ns: u64,
+    pub(crate) cpu: u32,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Decoded records, in order of time.
+pub(super) fn decoded(raw: &[Raw]) -> Vec<Record> {
+    let read = |raw: &Raw| raw::Record::read(&raw.bytes).map(|record| read(raw.cpu, &record));
+    raw.iter().filter_map(read).collect()
+}
 
 /// A recording that can be begun and ended again and again.
 #[derive(Debug)]
@@ -25,13 +39,13 @@ impl Watch {
         Ok(Watch { capture: Capture::new(&options)?, lost: 0 })
     }
 
-    /// Runs `work` while a process and all that descend from it are recorded. `None` for the records where
-    /// some were lost.
+    /// Runs `work` while a process and all that descend from it are recorded, in order of time. `None` for the
+    /// records where some were lost.
     pub(crate) fn during<T>(
         &mut self,
         pid: u32,
         work: impl FnOnce() -> Result<T, CompareError>,
-    ) -> Result<(T, Option<Vec<Record>>), CompareError> {
+    ) -> Result<(T, Option<Vec<Raw>>), CompareError> {
         self.capture.processes().observe_tree(pid)?;
         self.capture.start()?;
         let worked = work();
@@ -39,19 +53,21 @@ impl Watch {
         let mut records = Vec::new();
         let drained: Result<usize, Infallible> = self.capture.drain(|cpu, bytes| {
             for range in ring::records(bytes) {
-                records.extend(Raw::read(&bytes[range]).map(|raw| read(cpu, &raw)));
+                let bytes = &bytes[range];
+                let raw = |time_ns| Raw { time_ns, cpu, bytes: bytes.to_vec() };
+                records.extend(raw::time_of(bytes).map(raw));
             }
             Ok(())
         });
         let Ok(_) = drained;
-        records.sort_by_key(|record| record.time_ns);
+        records.sort_by_key(|record: &Raw| record.time_ns);
         let lost = self.capture.losses()?.total();
         let is_whole = std::mem::replace(&mut self.lost, lost) == lost;
         Ok((worked?, is_whole.then_some(records)))
     }
 }
 
-fn read(cpu: u32, raw: &Raw<'_>) -> Record {
+fn read(cpu: u32, raw: &raw::Record<'_>) -> Record {
     let what = match raw.kind {
         Kind::Switch => {
             let is_observed = raw.flags & AFTER_IS_OBSERVED != 0;
