@@ -71,6 +71,7 @@ struct data {
     u64 bias, fini, on, pid, process_tsc;
     u64 dropped_threads;
     u64 limited;        /* a limit on files' sizes left no room for a thread */
+    u64 no_gs;          /* the kernel does not set the gs base (gVisor) */
     char dir[PATH];
     char note[256];
     struct { u64 owner, at, len; } forks[FORKS];
@@ -411,7 +412,10 @@ static int give_block(u64 pid, u64 tid, const u8 *frames, u64 used, int must)
     note->start_monotonic_ns = clock_ns(1);
     note->process_tsc = d->process_tsc;
     b->magic = BLOCK_MAGIC;
-    return call(SYS_arch_prctl, 0x1001, b, 0) == 0;
+    if (call(SYS_arch_prctl, 0x1001, b, 0) == 0)
+        return 1;
+    d->no_gs = 1;
+    return 0;
 }
 
 static void write_note(u32 kind, u64 pid, const char *path, u64 path_len)
@@ -667,7 +671,9 @@ static int set_up(const char *dir, int fsgsbase)
     } else {
         d->process_tsc = now();
         if (!give_block(pid, tid, 0, 0, 0)) {
-            say(d->limited ? "the limit on files' sizes (RLIMIT_FSIZE, ulimit -f) is too low for"
+            say(d->no_gs ? "this kernel sets no gs base, by which probes find their memory (gVisor: "
+                           "use fettle record there); wanted in"
+                : d->limited ? "the limit on files' sizes (RLIMIT_FSIZE, ulimit -f) is too low for"
                            : "no room, or no right to write, in");
             return 0;
         }

@@ -21,8 +21,8 @@
  * killed between two of these instructions leaves a cell without mark, which the consumer counts
  * as lost. docs/internals/sensors.md has the whole protocol.
  *
- * All that a thread needs to find its slot lies in memory that a fork wipes (MADV_WIPEONFORK), so
- * a child finds zeros where `slot` was, and takes the slow path to sensors of its own.
+ * All that a thread needs to find its slot lies in memory that a fork wipes (MADV_WIPEONFORK, or a
+ * callback of the C library where the kernel has no such thing), so a child finds zeros where `slot` was, and takes the slow path to sensors of its own.
  *
  * C99 or C++11 with GNU extensions' keywords (gcc, clang), x86-64 Linux. System calls are made
  * directly: that keeps errno, needs no feature macros, and is safe in signal handlers.
@@ -395,6 +395,44 @@ static inline long fettle__populate(char *from, uint64_t bytes) {
     return fettle__sys3(FETTLE__MADVISE, (long)start, (long)(end - start), 23 /* POPULATE_WRITE */);
 }
 
+/* Where the kernel does not wipe memory on a fork (gVisor), the C library calls back in the child. That
+ * does not see children of plain `clone`, which would go on in their parent's slots: then there must be
+ * no sensor at all, and the same where the C library has no such callback. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *)
+    __attribute__((weak));
+extern void *__dso_handle __attribute__((weak, visibility("hidden")));
+#ifdef __cplusplus
+}
+#endif
+
+#define FETTLE__WIPED 64
+static struct {
+    char *at;
+    size_t bytes;
+} fettle__wiped[FETTLE__WIPED];
+static uint32_t fettle__wiped_count;
+
+static inline void fettle__wipe(void) {
+    uint32_t i, count = __atomic_load_n(&fettle__wiped_count, __ATOMIC_ACQUIRE);
+    for (i = 0; i < count && i < FETTLE__WIPED; i++)
+        __builtin_memset(fettle__wiped[i].at, 0, fettle__wiped[i].bytes);
+}
+
+/* Has zeros in this memory in the child of a fork; returns whether that is so. */
+FETTLE__COLD int fettle__wipe_on_fork(char *at, size_t bytes) {
+    uint32_t i;
+    if (fettle__sys3(FETTLE__MADVISE, (long)at, (long)bytes, 18 /* WIPEONFORK */) == 0) return 1;
+    if (__register_atfork == NULL) return 0;
+    i = __atomic_fetch_add(&fettle__wiped_count, 1, __ATOMIC_ACQ_REL);
+    if (i >= FETTLE__WIPED) return 0;
+    fettle__wiped[i].bytes = bytes;
+    fettle__wiped[i].at = at;
+    return i != 0 || __register_atfork(NULL, NULL, fettle__wipe, &__dso_handle) == 0;
+}
+
 /* Fills in a writer; doing it twice, as when a signal handler interrupts it, does no harm. */
 static inline void fettle__fill_writer(const struct fettle_sensor *s, struct fettle_process *p,
                                        uint32_t index, uint32_t tid) {
@@ -439,8 +477,7 @@ FETTLE__COLD struct fettle_process *fettle__make(const struct fettle_sensor *s) 
         memory = fettle__sys(FETTLE__MMAP, 0, (long)private_bytes, 3, 0x22 /* PRIVATE ANON */, -1, 0);
     }
     if (fd >= 0 && !fettle__is_error(base) && !fettle__is_error(memory) &&
-        fettle__sys3(FETTLE__MADVISE, memory, (long)((private_bytes + 4095) & ~(size_t)4095),
-                     18 /* WIPEONFORK */) == 0) {
+        fettle__wipe_on_fork((char *)memory, (private_bytes + 4095) & ~(size_t)4095)) {
         populated = fettle__populate((char *)base, FETTLE_SLOTS + fettle__slot_bytes(s));
         /* Kernels before 5.14 cannot populate: take memory for the whole file. */
         if (populated == -22) populated = fettle__sys(FETTLE__FALLOCATE, fd, 0, 0, (long)bytes, 0, 0);

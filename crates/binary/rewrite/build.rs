@@ -1,12 +1,13 @@
 //! Builds the agent (`runtime/agent`) to a flat piece of code.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    let agent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../runtime/agent");
+    let agent = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"))
+        .join("../../../runtime/agent");
     for file in
         ["agent.c", "locks.c", "entries.S", "agent.ld", "../save.inc", "../block.h", "../locks.h"]
     {

@@ -1,6 +1,6 @@
 //! Compiles the module's core (`runtime/kmod`) to one relocatable object.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{env, fs};
 
 /// As the kernel compiles its own text, where that matters: no vector register, no red zone, upper half of
@@ -32,7 +32,8 @@ const FLAGS: [&str; 22] = [
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../runtime/kmod");
+    let sources = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"))
+        .join("../../../runtime/kmod");
     println!("cargo::rerun-if-changed={}", sources.display());
     let mut files: Vec<PathBuf> = fs::read_dir(&sources)
         .expect("runtime/kmod is there")

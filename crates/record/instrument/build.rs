@@ -1,12 +1,13 @@
 //! Builds the agent of programs that record themselves (`runtime/file`) to a flat piece of code.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    let agent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../runtime/file");
+    let agent = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"))
+        .join("../../../runtime/file");
     let runtime = agent.join("..");
     for file in [
         "file.c",

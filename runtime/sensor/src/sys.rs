@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// An open file; closed when dropped.
 pub(crate) struct Fd(i32);
@@ -152,7 +153,33 @@ pub(crate) fn map_wiped(bytes: usize) -> Option<*mut u8> {
     let start = map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
     // SAFETY: a mapping of ours that is not used yet.
     let advised = unsafe { libc::madvise(start.cast(), bytes, libc::MADV_WIPEONFORK) };
-    if advised == 0 { Some(start) } else { None }
+    if advised == 0 || wipe_by_callback(start, bytes) { Some(start) } else { None }
+}
+
+/// More memory than that is not wiped by callbacks.
+const WIPED_MAX: usize = 64;
+static WIPED: [(AtomicPtr<u8>, AtomicUsize); WIPED_MAX] =
+    [const { (AtomicPtr::new(std::ptr::null_mut()), AtomicUsize::new(0)) }; WIPED_MAX];
+static WIPED_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Where the kernel does not wipe memory on a fork (gVisor), the C library calls back in the child.
+fn wipe_by_callback(start: *mut u8, bytes: usize) -> bool {
+    let at = WIPED_COUNT.fetch_add(1, Ordering::AcqRel);
+    let Some((place, size)) = WIPED.get(at) else { return false };
+    size.store(bytes, Ordering::Relaxed);
+    place.store(start, Ordering::Release);
+    // SAFETY: the callback may run in the child of a process with threads: it only stores.
+    at != 0 || unsafe { libc::pthread_atfork(None, None, Some(wipe)) } == 0
+}
+
+extern "C" fn wipe() {
+    for (place, size) in &WIPED {
+        let start = place.load(Ordering::Acquire);
+        if !start.is_null() {
+            // SAFETY: a mapping of ours of this size, which is never unmapped; the child has one thread.
+            unsafe { start.write_bytes(0, size.load(Ordering::Relaxed)) };
+        }
+    }
 }
 
 fn map(bytes: usize, flags: i32, fd: i32) -> Option<*mut u8> {

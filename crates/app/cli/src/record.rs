@@ -680,6 +680,10 @@ pub(crate) fn end(status: Option<ExitStatus>, outcome: &Outcome) -> anyhow::Resu
         Some(status) if !is_success(status) => pass_on(status),
         _ if outcome.write_error.is_some() => Ok(ExitCode::from(2)),
         _ if outcome.finished.manifest.events.lost() > 0 => Ok(ExitCode::from(2)),
+        _ if outcome.finished.manifest.totals.processes == 0 => {
+            say!("fettle: no process had probes: the trace has no calls");
+            Ok(ExitCode::from(2))
+        }
         _ => Ok(ExitCode::SUCCESS),
     }
 }

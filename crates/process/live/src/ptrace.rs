@@ -278,12 +278,32 @@ pub(crate) fn peek(tid: i32, block: bool) -> io::Result<Option<Report>> {
         return Ok(None);
     }
     let what = match code {
+        // gVisor reports a stop as a death by the signal 127, and not which stop it is.
+        libc::CLD_KILLED if status == NO_SIGNAL => stop_of(tid),
         libc::CLD_EXITED => What::Exited { code: status },
         libc::CLD_KILLED => What::Killed { signal: status, core: false },
         libc::CLD_DUMPED => What::Killed { signal: status, core: true },
         _ => What::Stopped { signal: status & 0xff, event: status >> 8 },
     };
     Ok(Some(Report { tid, what }))
+}
+
+/// The low bits of a stopped thread's status, which are no signal's number.
+const NO_SIGNAL: i32 = 0x7f;
+
+/// Which stop a thread is in, as its tracer can ask. What has no signal is a group stop.
+fn stop_of(tid: i32) -> What {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    if request(libc::PTRACE_GETSIGINFO, tid, 0, info.as_mut_ptr() as usize).is_err() {
+        return What::Stopped { signal: libc::SIGSTOP, event: EVENT_STOP };
+    }
+    // SAFETY: zeroed at first, then filled by the kernel; all integers.
+    let info = unsafe { info.assume_init() };
+    let is_event = info.si_signo == libc::SIGTRAP && info.si_code & 0xff == libc::SIGTRAP;
+    match is_event {
+        true => What::Stopped { signal: libc::SIGTRAP, event: info.si_code >> 8 },
+        false => What::Stopped { signal: info.si_signo, event: 0 },
+    }
 }
 
 /// The program that [`crate::run_untraced`] waits for, and how it has ended if the kernel reported

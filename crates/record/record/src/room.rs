@@ -137,6 +137,23 @@ fn span(image: &Image, load_bias: u64) -> Option<Range<u64>> {
     Some(load_bias.wrapping_add(low)..load_bias.wrapping_add(high))
 }
 
+/// Where the slots are looked for room in the programs' address spaces: below the libraries, where
+/// sanitizers have room for these too, and above all that loaders and allocators use.
+const SLOTS_FROM: u64 = 0x7e90_0000_0000;
+
+/// The same where user space ends earlier, as in User-Mode Linux: what is mapped highest, the stack or
+/// the vDSO, shows about where.
+pub fn slots_from(maps: &[Mapping], size: u64) -> u64 {
+    /// What `vsyscall` is mapped at, which is not user space.
+    const KERNEL_FROM: u64 = 1 << 47;
+    let ends = maps.iter().map(|mapping| mapping.end.0).filter(|end| *end < KERNEL_FROM);
+    let top = ends.max().unwrap_or(KERNEL_FROM);
+    match SLOTS_FROM.saturating_add(size) < top {
+        true => SLOTS_FROM,
+        false => (top / 2) & !(PAGE - 1),
+    }
+}
+
 /// A hole of `size` bytes anywhere above `from`.
 pub fn find_hole(from: u64, size: u64, maps: &[Mapping]) -> Option<LiveAddr> {
     let mut at = from;

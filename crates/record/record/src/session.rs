@@ -30,17 +30,13 @@ use crate::locking::{self, Locking};
 use crate::modules::Modules;
 use crate::naming;
 use crate::rewritten::Rewritten;
-use crate::room::{AddressSpace, find_hole};
+use crate::room::{AddressSpace, find_hole, slots_from};
 use crate::sampled::{self, Sampled};
 use crate::short::MinDuration;
 use crate::slots::{ALIVE_AT, AliveWord, SlotTotals, Slots};
 use crate::switches::{Out, Switches};
 use crate::task;
 use crate::unmet::Unmet;
-
-/// Where the slots are looked for room in the programs' address spaces: below the libraries, where
-/// sanitizers have room for these too, and above all that loaders and allocators use.
-const SLOTS_FROM: u64 = 0x7e90_0000_0000;
 
 /// What is known of a thread with a slot.
 struct ThreadState {
@@ -704,7 +700,7 @@ impl<'a> Recorder<'a> {
             return Err(self.why_no_probe(module).to_owned());
         }
         let size = self.slots.layout().size();
-        let slots_at = find_hole(SLOTS_FROM, size, &stop.maps)
+        let slots_at = find_hole(slots_from(&stop.maps, size), size, &stop.maps)
             .ok_or_else(|| "no room for the session's memory in its address space".to_owned())?;
         let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(bias));
         let map = |fd: &Arc<OwnedFd>, offset, len, addr, prot, shared| FileMap {

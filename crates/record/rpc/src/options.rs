@@ -15,8 +15,6 @@ pub enum Language {
     Cpp,
     /// Java, by protoc-gen-grpc-java.
     Java,
-    /// Rust, by tonic-prost-build in a build script ([`crate::tonic`]).
-    Rust,
 }
 
 impl Language {
@@ -27,7 +25,6 @@ impl Language {
             Language::Python => "python",
             Language::Cpp => "cpp",
             Language::Java => "java",
-            Language::Rust => "rust",
         }
     }
 }
@@ -117,7 +114,6 @@ impl Options {
                         "python" => Language::Python,
                         "cpp" | "c++" => Language::Cpp,
                         "java" => Language::Java,
-                        "rust" => Language::Rust,
                         _ => return bad(option, known("go, python, cpp, java")),
                     });
                 }
