@@ -158,6 +158,15 @@ function moduleSection(module) {
     modelTable(module), make("p", { class: "soft" }, exact), ...functionTable(module));
 }
 
+/**
+ * What stays is told by its figure; what was reverted is no gain, whatever its figure.
+ * @param {Measurement} measured @param {boolean|null} kept
+ */
+function headline(measured, kept) {
+  if (kept !== false) return change(measured.ratio);
+  return measured.verdict ? `reverted: ${measured.verdict}` : "reverted";
+}
+
 /** What was done and measured. @param {LayoutsInfo} layouts */
 function summary(layouts) {
   const { measured, installed, counted, kept, processes } = layouts;
@@ -176,8 +185,8 @@ function summary(layouts) {
   if (measured) {
     parts.unshift(make("div", { class: "measured" },
       make("div", {},
-        make("p", { class: "big" }, change(measured.ratio)),
-        make("p", {}, `processor time for a unit of work: ${duration(measured.old_ns)}, now ${duration(measured.new_ns)}`),
+        make("p", { class: "big" }, headline(measured, kept)),
+        make("p", {}, `processor time for a unit of work: ${duration(measured.old_ns)}, with rewritten text ${duration(measured.new_ns)} (${change(measured.ratio)})`),
         make("p", { class: "soft" }, `95 % interval ${change(measured.low)} to ${change(measured.high)}, ${plural(measured.ratios.length, "round")}`)),
       rounds(measured)));
   }

@@ -307,6 +307,7 @@
 /**
  * Old and new code compared: ratios of processor time, new to old.
  * @typedef {object} Measurement
+ * @property {string|null} verdict faster, slower, equal or undecided
  * @property {number} ratio
  * @property {number} low of the 95 % interval
  * @property {number} high

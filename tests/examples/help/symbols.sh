@@ -1,4 +1,5 @@
 # needs: gcc
+# not run: fettle symbols --core: a core file of this process is not there; crates/app/cli/tests/tuned.rs makes one
 # instead: 4711 => $(cat pid)
 # instead: luaV => handle
 # not run: gdb -p: gdb would wait for its user; crates/app/cli/tests/attach.rs starts it

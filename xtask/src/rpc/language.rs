@@ -19,8 +19,6 @@ pub enum Language {
     Cpp,
     /// grpc-java
     Java,
-    /// tonic
-    Rust,
 }
 
 /// Versions of generators and libraries that tests are run with.
@@ -89,7 +87,6 @@ impl Language {
             Language::Python => job.python(),
             Language::Cpp => job.cpp(),
             Language::Java => job.java(),
-            Language::Rust => job.rust(),
         }
     }
 }
@@ -255,28 +252,6 @@ impl Job<'_> {
         Ok(Programs {
             server: run("server"),
             client: run("client"),
-            folder: self.folder.to_owned(),
-        })
-    }
-
-    fn rust(&self) -> Result<Programs> {
-        apt::ensure(&["protobuf-compiler".to_owned()])?;
-        std::fs::create_dir_all(self.folder.join("src"))?;
-        self.copy("rust", &["build.rs", "src/main.rs"])?;
-        let manifest = std::fs::read_to_string(self.tests.join("rust/Cargo.toml"))?;
-        let root = repo::root().display().to_string();
-        std::fs::write(self.folder.join("Cargo.toml"), manifest.replace("../../..", &root))?;
-        // Dependencies are kept from run to run.
-        let target = repo::target_folder("rpc/rust-target")?;
-        let mut cargo = Command::new("cargo");
-        cargo.args(["build", "--quiet"]).current_dir(self.folder);
-        cargo.env("CARGO_TARGET_DIR", &target).env("FETTLE_OPTIONS", self.options);
-        let protos = format!("{}:{root}/runtime/rpc", self.tests.display());
-        proc::output_of(cargo.env("FETTLE_PROTOS", protos))?;
-        let program = target.join("debug/matrix").display().to_string();
-        Ok(Programs {
-            server: vec![program.clone(), "server".to_owned()],
-            client: vec![program, "client".to_owned()],
             folder: self.folder.to_owned(),
         })
     }

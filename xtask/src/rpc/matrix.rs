@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::language::{Language, Programs};
+use super::language::Programs;
 use super::proxy::Proxy;
 use crate::{proc, repo};
 
@@ -26,7 +26,6 @@ struct End {
 
 const OK: u64 = 0;
 const CANCELLED: u64 = 1;
-const UNKNOWN: u64 = 2;
 const INVALID: u64 = 3;
 const DEADLINE: u64 = 4;
 const ABORTED: u64 = 10;
@@ -52,10 +51,6 @@ const ENDS: [End; 9] = [
     End { name: "killed", client: &[UNAVAILABLE], server: &[], reaches: false },
 ];
 
-/// Statuses that tonic's own clients see instead: it calls a limit that is over cancelled, and a connection that
-/// breaks unknown.
-const TONIC: [(&str, u64); 3] = [("deadline", CANCELLED), ("cut", UNKNOWN), ("killed", UNKNOWN)];
-
 /// What one side reported of a call.
 #[derive(Clone, Debug)]
 struct Report {
@@ -79,11 +74,11 @@ pub struct Cell {
 }
 
 /// Runs the programs and gives the cells by end, then kind.
-pub fn run(programs: &Programs, fettle: &Path, language: Language) -> Result<Vec<Vec<Cell>>> {
+pub fn run(programs: &Programs, fettle: &Path, counts_streams: bool) -> Result<Vec<Vec<Cell>>> {
     let sensors = tempfile()?;
     let result = drive(programs, &sensors).and_then(|()| reports(fettle, &sensors));
     let _ = std::fs::remove_dir_all(&sensors);
-    Ok(judge(&result?, language))
+    Ok(judge(&result?, counts_streams))
 }
 
 /// A folder of its own for sensors, which no other user may enter.
@@ -171,7 +166,7 @@ fn reports(fettle: &Path, sensors: &Path) -> Result<Vec<Report>> {
     Ok(reports)
 }
 
-fn judge(reports: &[Report], language: Language) -> Vec<Vec<Cell>> {
+fn judge(reports: &[Report], counts_streams: bool) -> Vec<Vec<Cell>> {
     // By the client's call, what its server reported.
     let mut served: BTreeMap<u64, Vec<&Report>> = BTreeMap::new();
     for report in reports.iter().filter(|report| report.server) {
@@ -189,8 +184,7 @@ fn judge(reports: &[Report], language: Language) -> Vec<Vec<Cell>> {
         if client.method != method as u64 || servers.iter().any(|it| it.method != client.method) {
             return wrong("wrong method".to_owned());
         }
-        let tonic = language == Language::Rust && TONIC.contains(&(end.name, client.status));
-        if !tonic && !end.client.contains(&client.status) {
+        if !end.client.contains(&client.status) {
             return wrong(format!("client says {}", client.status));
         }
         match servers[..] {
@@ -202,7 +196,7 @@ fn judge(reports: &[Report], language: Language) -> Vec<Vec<Cell>> {
             // All that was sent has come, and is counted on both sides.
             [server]
                 if end.name == "ok"
-                    && (language.counts_streams() || method == 0)
+                    && (counts_streams || method == 0)
                     && (server.sent, server.received) != (client.received, client.sent) =>
             {
                 wrong("messages do not add up".to_owned())

@@ -75,7 +75,7 @@ pub fn run(options: &Options) -> Result<Score> {
                 continue;
             }
         };
-        let cells = matrix::run(&programs, &binary, *language)?;
+        let cells = matrix::run(&programs, &binary, language.counts_streams())?;
         matrix::print(&name, &cells);
         let right = cells.iter().flatten().filter(|cell| cell.right).count();
         score.passed += right;

@@ -13,9 +13,10 @@ use fettle_tune::recording::{Recorded, Recording, Told, shown, still_mapped};
 use fettle_tune::{Stop, Target, Wanted, leftovers};
 use serde_json::json;
 
+use crate::measured::{longest, milliseconds};
 use crate::mode::ModeArg;
 use crate::record::{self, Args};
-use crate::tune::{UNHANDLED, explained, folder, longest, milliseconds};
+use crate::tune::{UNHANDLED, explained, folder};
 
 /// Fewer calls than any program makes that works.
 const FEW: u64 = 100;

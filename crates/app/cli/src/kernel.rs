@@ -13,6 +13,7 @@ use fettle_kernel_live::journal::Journal;
 use fettle_kernel_live::{Error, Installed, State, Status, check, load};
 use fettle_kernel_tune::compare::Turns;
 use fettle_kernel_tune::{Count, Counting, Options, Outcome, Progress, Selected, tune as tuning};
+use fettle_tune::Rounds;
 use serde_json::json;
 
 use crate::output::{self, plural};
@@ -107,10 +108,14 @@ pub struct TuneArgs {
     /// A command that prints a number which grows with the work to tune for
     #[arg(long, value_name = "COMMAND", required_unless_present = "no_compare")]
     pub work_counter: Option<String>,
-    /// Compare in so many rounds: original, rewritten, rewritten, original
+    /// Compare in so many rounds: original, rewritten, rewritten, original; in fewer if the answer
+    /// is clear earlier, in up to --max-rounds if a gain is likely and not certain
     #[arg(long, value_name = "N", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u16).range(5..=1000))]
     pub rounds: u16,
+    /// The most rounds
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub max_rounds: u16,
     /// Each turn of a round takes so long
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "500ms")]
     pub turn: Duration,
@@ -250,7 +255,7 @@ pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     let lifter = Lifter::new(&image);
     let turns = args.work_counter.as_ref().map(|work| Turns {
         work: work.clone(),
-        rounds: args.rounds.into(),
+        rounds: Rounds { enough: args.rounds.into(), most: args.max_rounds.into() },
         turn: args.turn,
     });
     if let Some(turns) = &turns {
@@ -306,7 +311,11 @@ fn outcome_as_text(outcome: &Outcome) -> String {
         per_thousand(after),
     );
     if let Some(measured) = &outcome.measured {
-        text.push_str(&format!("rewritten text: {}\n", measured.percent()));
+        text.push_str(&format!(
+            "{}; rewritten text: {}\n",
+            crate::measured::verdict(measured),
+            measured.percent()
+        ));
     }
     text.push_str(match outcome.installed {
         Some(_) => "it stays installed; `fettle undo --kernel` takes it out\n",
@@ -319,6 +328,8 @@ fn outcome_as_json(outcome: &Outcome) -> serde_json::Value {
     let model = |modelled: &fettle_tune::Modelled| json!({ "misses": modelled.cost.misses, "instructions": modelled.cost.insns });
     let measured = outcome.measured.as_ref().map(|measured| {
         json!({
+            "verdict": measured.verdict().code(),
+            "within": measured.within(),
             "ratio": measured.ratio,
             "low": measured.low,
             "high": measured.high,

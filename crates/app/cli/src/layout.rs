@@ -96,9 +96,17 @@ fn cache(args: &LayoutArgs) -> anyhow::Result<Geometry> {
 
 fn module_text(module: &OfModule) -> String {
     match &module.decided {
-        Ok(decided) => decided_text(&module.path, decided) + &choices_text(decided),
+        Ok(decided) => {
+            decided_text(&module.path, decided) + &maps_text(decided) + &choices_text(decided)
+        }
         Err(why) => format!("\n{}: no layout: {why}\n", module.path.display()),
     }
+}
+
+/// How hot code lies on the cache.
+fn maps_text(decided: &Decided) -> String {
+    let (before, after) = &decided.maps;
+    format!("\nhot code on the instruction cache, before:\n{before}\nafter:\n{after}")
 }
 
 /// What each way to lay the code out costs by the model.

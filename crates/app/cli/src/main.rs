@@ -24,8 +24,10 @@ mod kernel;
 mod layout;
 mod lift;
 mod locks;
+mod measured;
 mod merge;
 mod mode;
+mod profile;
 mod record;
 mod replay;
 mod report;
@@ -39,6 +41,7 @@ mod symbols;
 mod threads;
 mod trace;
 mod tune;
+mod tuned;
 mod ui;
 mod undo;
 mod watch;
@@ -109,6 +112,10 @@ enum Command {
     Layout(layout::LayoutArgs),
     /// Lay the hot code of a running process out anew
     Tune(tune::Args),
+    /// Tune the servers of this machine by rules, as a daemon
+    Tuned(tuned::TunedArgs),
+    /// Put profiles together, make them of traces, show what is in them
+    Profile(profile::ProfileArgs),
     /// Watch running processes by rules, and heal those that hang
     Watch(watch::WatchArgs),
     /// Revert what was changed in a running process
@@ -155,7 +162,7 @@ const JOBS: [(&str, &[&str]); 5] = [
             "census", "compare", "bench", "cluster",
         ],
     ),
-    ("Tune", &["tune", "kernel", "undo", "status", "symbols", "layout"]),
+    ("Tune", &["tune", "tuned", "kernel", "undo", "status", "symbols", "profile", "layout"]),
     ("Move", &["collect", "send", "merge", "jar", "smp"]),
     ("Look after", &["trace", "watch", "cache", "completions", "man", "help"]),
 ];
@@ -205,6 +212,8 @@ fn run() -> ExitCode {
         Command::Sensors(args) => sensors::run(args),
         Command::Layout(args) => layout::run(args),
         Command::Tune(args) => tune::run(&args),
+        Command::Profile(args) => profile::run(&args),
+        Command::Tuned(args) => tuned::run(&args),
         Command::Undo(args) => undo::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Status(args) => status::run(&args),

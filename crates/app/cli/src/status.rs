@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use fettle_live::{Entry, Journal, Process, Purpose};
-use fettle_tune::Target;
+use fettle_tune::{StateFolders, Target};
 use serde_json::json;
 
 use crate::tune::folder;
@@ -13,11 +13,14 @@ use crate::tune::folder;
 /// Arguments of `fettle status`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle status\n  fettle status 4711 --json\n\nExit status: 0 something is changed; 1 nothing is; 2 error."
+    after_help = "Examples:\n  fettle status\n  fettle status 4711 --json\n  fettle status --all --json\n\nExit status: 0 something is changed; 1 nothing is; 2 error."
 )]
 pub struct Args {
     /// Only these processes
     pids: Vec<i32>,
+    /// Also list processes that other users have changed, as far as their undo logs are in /run/fettle
+    #[arg(long, conflicts_with_all = ["pids", "kernel"])]
+    all: bool,
     /// What is changed in the running kernel
     #[arg(long, conflicts_with = "pids")]
     kernel: bool,
@@ -105,54 +108,72 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    if args.json {
-        let processes: Vec<_> = states
-            .iter()
-            .map(|s| {
-                json!({
-                    "pid": s.pid, "running": s.running, "jumps": s.jumps, "in_place": s.in_place,
-                    "bytes": s.bytes, "notes": s.notes, "heirs": s.heirs,
-                    "loaded_since": s.opened,
-                })
-            })
-            .collect();
-        let value = json!({ "version": 1, "processes": processes });
-        crate::output::print(&format!("{value}\n"))?;
-    } else {
-        let mut text = String::new();
-        for s in &states {
-            let pid = s.pid;
-            let heirs = s.heirs.len();
-            if !s.running {
-                text.push_str(&format!("{pid}: it has ended, or runs another program"));
-                text.push_str(&match heirs {
-                    0 => "\n".to_owned(),
-                    _ => format!("; {heirs} processes that it forked inherited its patches\n"),
-                });
-                continue;
-            }
-            let (jumps, kilobytes) = (s.in_place, s.bytes / 1000);
-            text.push_str(&format!(
-                "{pid}: {jumps} of {} jumps in place, {kilobytes} kB of rewritten text\n",
-                s.jumps
-            ));
-            if heirs > 0 {
-                text.push_str(&format!(
-                    "  {heirs} processes that it forked inherited the patches\n"
-                ));
-            }
-            s.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
-            for path in &s.opened {
-                text.push_str(&format!("  {} was loaded since: original text\n", path.display()));
-            }
+    let others = if args.all { StateFolders::of_others() } else { Vec::new() };
+    let text = match args.json {
+        true => as_json(&states, &others),
+        false if states.is_empty() && others.is_empty() && !failed => {
+            "no process is changed\n".to_owned()
         }
-        if states.is_empty() && !failed {
-            text.push_str("no process is changed\n");
-        }
-        crate::output::print(&text)?;
-    }
+        false => as_text(&states, &others),
+    };
+    crate::output::print(&text)?;
     if failed {
         return Ok(ExitCode::from(2));
     }
-    Ok(if states.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if states.is_empty() && others.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Undo logs of other users: whose, where, of which processes.
+type Others = [(u32, PathBuf, Vec<i32>)];
+
+fn as_json(states: &[State], others: &Others) -> String {
+    let processes: Vec<_> = states
+        .iter()
+        .map(|s| {
+            json!({
+                "pid": s.pid, "running": s.running, "jumps": s.jumps, "in_place": s.in_place,
+                "bytes": s.bytes, "notes": s.notes, "heirs": s.heirs,
+                "loaded_since": s.opened,
+            })
+        })
+        .collect();
+    let others: Vec<_> = others
+        .iter()
+        .map(|(user, logs, pids)| json!({ "user": user, "logs": logs, "pids": pids }))
+        .collect();
+    let value = json!({ "version": 1, "processes": processes, "others": others });
+    format!("{value}\n")
+}
+
+fn as_text(states: &[State], others: &Others) -> String {
+    let mut text = String::new();
+    for s in states {
+        let pid = s.pid;
+        let heirs = s.heirs.len();
+        if !s.running {
+            text.push_str(&format!("{pid}: it has ended, or runs another program"));
+            text.push_str(&match heirs {
+                0 => "\n".to_owned(),
+                _ => format!("; {heirs} processes that it forked inherited its patches\n"),
+            });
+            continue;
+        }
+        let (jumps, kilobytes) = (s.in_place, s.bytes / 1000);
+        text.push_str(&format!(
+            "{pid}: {jumps} of {} jumps in place, {kilobytes} kB of rewritten text\n",
+            s.jumps
+        ));
+        if heirs > 0 {
+            text.push_str(&format!("  {heirs} processes that it forked inherited the patches\n"));
+        }
+        s.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+        for path in &s.opened {
+            text.push_str(&format!("  {} was loaded since: original text\n", path.display()));
+        }
+    }
+    for (user, logs, pids) in others {
+        let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+        text.push_str(&format!("{}: by user {user} ({})\n", pids.join(", "), logs.display()));
+    }
+    text
 }

@@ -1,21 +1,28 @@
 //! `fettle symbols`: the names of rewritten text in a running process, for other tools.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Parser;
 use fettle_live::{Journal, Process};
+use fettle_tune::kept_symbols::Core;
 use serde_json::json;
 
 /// Arguments of `fettle symbols`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle symbols 4711\n  gdb -p 4711 -x \"$(fettle symbols 4711 --gdb)\"\n  fettle symbols 4711 --perf && perf record -g -p 4711\n  fettle symbols 4711 --list | grep luaV\n\nThe rewritten text of f is called f.fettle, its parts away from the entry f.fettle.cold. What is\nwritten goes with `fettle undo`.\n\nExit status: 0 done; 2 error."
+    after_help = "Examples:\n  fettle symbols 4711\n  gdb -p 4711 -x \"$(fettle symbols 4711 --gdb)\"\n  fettle symbols 4711 --perf && perf record -g -p 4711\n  fettle symbols 4711 --list | grep luaV\n  fettle symbols --core core.4711\n\nThe rewritten text of f is called f.fettle, its parts away from the entry f.fettle.cold. What is\nwritten goes with `fettle undo`.\n\nExit status: 0 done; 2 error."
 )]
 pub struct Args {
     /// The process
-    pid: i32,
+    #[arg(required_unless_present = "core")]
+    pid: Option<i32>,
+    /// A core file of a process that had rewritten text: names are kept when it has ended
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "gdb", "perf", "list"])]
+    core: Option<PathBuf>,
     /// Print the name of a script for gdb, which loads names and unwind entries
     #[arg(long, conflicts_with_all = ["perf", "list"])]
     gdb: bool,
@@ -33,7 +40,10 @@ pub struct Args {
 /// Runs `fettle symbols`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let folder = crate::tune::folder()?;
-    let pid = args.pid;
+    if let Some(core) = &args.core {
+        return of_core(args, &folder, core);
+    }
+    let pid = args.pid.context("no process was named")?;
     let journal =
         if args.perf { Journal::open(&folder, pid)? } else { Journal::look(&folder, pid)? };
     let Some(mut journal) = journal else {
@@ -71,6 +81,43 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             map.lines().count(),
             script.display()
         )
+    };
+    crate::output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bytes of a core file that its notes are among: threads take some kilobytes each.
+const NOTES_MAX: u64 = 256 << 20;
+
+/// Names for a core file.
+fn of_core(args: &Args, folder: &Path, core: &Path) -> anyhow::Result<ExitCode> {
+    let unreadable = || format!("cannot read {}", core.display());
+    let mut bytes = Vec::new();
+    let file = File::open(core).with_context(unreadable)?;
+    file.take(NOTES_MAX).read_to_end(&mut bytes).with_context(unreadable)?;
+    let parsed = Core::parse(&bytes).map_err(|why| anyhow::anyhow!("{}: {why}", core.display()))?;
+    let kept = folder.parent().unwrap_or(folder).join("symbols");
+    let Some(object) = parsed.symbols(&kept) else {
+        bail!(
+            "{}: no names of rewritten text are kept for this process ({}); they are in {} of the \
+             user who tuned it, the last 64",
+            core.display(),
+            parsed.command,
+            kept.display()
+        );
+    };
+    let text = match args.json {
+        true => {
+            let value =
+                json!({ "version": 1, "core": core, "object": object, "command": parsed.command });
+            format!("{value}\n")
+        }
+        false => format!(
+            "names of rewritten text: {}\ngdb PROGRAM {} -ex 'add-symbol-file {}'\n",
+            object.display(),
+            core.display(),
+            object.display()
+        ),
     };
     crate::output::print(&text)?;
     Ok(ExitCode::SUCCESS)

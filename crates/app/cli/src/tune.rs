@@ -11,12 +11,13 @@ use clap::Parser;
 use fettle_live::{Journal, Process};
 use fettle_record::Pattern;
 use fettle_tune::{
-    Decided, Group, Installed, LOADING, LeftUnmodified, Measured, News, Options, Outcome,
-    ProcessGroup, Promoted, Saved, Seen, Several, Stop, Target, TuneError, Wanted, Work, WorkUnit,
-    leftovers, measure,
+    Audit, Decided, Group, Installed, LOADING, LeftUnmodified, News, Options, Outcome,
+    ProcessGroup, Promoted, Rounds, Saved, Seen, Several, StateFolders, Stop, Target, TuneError,
+    Wanted, Work, comparison, leftovers, measure,
 };
 use serde_json::json;
 
+use crate::measured::{longest, measured_json, measured_text, milliseconds, result};
 use crate::select::SelectArgs;
 
 /// Arguments of `fettle tune`.
@@ -66,11 +67,14 @@ pub struct Args {
     /// those
     #[arg(long = "work-counter", alias = "work", value_name = "COMMAND")]
     work: Option<String>,
-    /// Compare in so many rounds: original, rewritten, rewritten, original. Fewer than 5 would show
-    /// nothing
+    /// Compare in so many rounds: original, rewritten, rewritten, original; in fewer (at least 5) if
+    /// the answer is clear earlier, in up to --max-rounds if a gain is likely and not certain
     #[arg(long = "rounds", alias = "pairs", value_name = "N", default_value_t = 20)]
-    #[arg(value_parser = pairs)]
-    pairs: usize,
+    #[arg(value_parser = rounds)]
+    rounds: usize,
+    /// The most rounds
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    max_rounds: usize,
     /// Each turn of a round takes so long
     #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
     turn: f64,
@@ -97,9 +101,18 @@ pub struct Args {
     /// Go on: compare again every so many seconds, and tune anew when the load has changed
     #[arg(long, value_name = "SECONDS", conflicts_with = "keep")]
     watch: Option<f64>,
+    /// Compare once more what an earlier run left in the process, and revert it unless it is faster
+    #[arg(long, requires = "pid", conflicts_with_all = ["save", "profile", "samples", "lib", "passes", "watch", "dry_run", "keep", "shuffle", "root"])]
+    recheck: bool,
     /// Count and decide, and leave nothing changed
     #[arg(long)]
     dry_run: bool,
+    /// Why this is done, for the audit log
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Be interrupted when the process ends that has started this
+    #[arg(long, hide = true)]
+    with_parent: bool,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
@@ -121,10 +134,44 @@ impl Args {
             hot: self.hot,
             time: time(self.time, "--time")?,
             work_counter: self.work.clone(),
-            rounds: u16::try_from(self.pairs).context("--rounds: too many")?,
+            rounds: u16::try_from(self.rounds).context("--rounds: too many")?,
+            max_rounds: u16::try_from(self.max_rounds).context("--max-rounds: too many")?,
             turn: time(self.turn, "--turn")?,
             no_compare: self.keep,
             json: self.json,
+        })
+    }
+
+    /// What is to be done with a process.
+    fn options(&self) -> anyhow::Result<Options> {
+        let read = |path: &PathBuf| Saved::read(path).map_err(anyhow::Error::msg);
+        let profile = self.apply.as_ref().or(self.profile.as_ref()).map(read).transpose()?;
+        let wanted = Wanted { libraries: self.lib.clone(), selection: self.select.selection()? };
+        let time = |seconds: f64, name: &str| {
+            Duration::try_from_secs_f64(seconds).with_context(|| format!("{name}: no such time"))
+        };
+        let work = match &self.work {
+            Some(command) => Work::Command(command.clone()),
+            None => Work::Calls,
+        };
+        Ok(Options {
+            wanted,
+            time: time(self.time, "--time")?,
+            group: Group { root: self.root.clone(), share: self.hot, rank: 0 },
+            measure: measure::Plan {
+                work,
+                rounds: Rounds { enough: self.rounds, most: self.max_rounds },
+                turn: time(self.turn, "--turn")?,
+            },
+            keep: self.keep || self.apply.is_some(),
+            dry_run: self.dry_run,
+            alone: self.alone,
+            samples: self.samples,
+            profile,
+            save: self.save.clone(),
+            threshold: self.threshold,
+            passes: usize::from(self.passes),
+            watch: self.watch.map(|seconds| time(seconds, "--watch")).transpose()?,
         })
     }
 
@@ -134,15 +181,28 @@ impl Args {
     }
 }
 
-pub fn folder() -> anyhow::Result<PathBuf> {
-    fettle_tune::journals().context("there is no place for undo logs: set HOME or XDG_CACHE_HOME")
+/// Where undo logs and the audit log are.
+pub fn folders() -> anyhow::Result<StateFolders> {
+    StateFolders::of_user().context("there is no place for undo logs: set HOME or XDG_CACHE_HOME")
 }
 
-fn pairs(text: &str) -> Result<usize, String> {
-    let least = measure::LEAST_ROUNDS;
+/// Where undo logs are.
+pub fn folder() -> anyhow::Result<PathBuf> {
+    Ok(folders()?.logs)
+}
+
+/// Writes down what was done. That it cannot be written prevents nothing.
+pub(crate) fn audit(path: &Path, line: &Audit<'_>) {
+    if let Err(error) = line.append(path) {
+        say!("fettle: the audit log {} cannot be written: {error}", path.display());
+    }
+}
+
+fn rounds(text: &str) -> Result<usize, String> {
+    let least = comparison::LEAST_ROUNDS;
     match text.parse() {
-        Ok(pairs) if pairs >= least => Ok(pairs),
-        Ok(_) => Err(format!("fewer than {least} rounds would tell nothing")),
+        Ok(rounds) if rounds >= least => Ok(rounds),
+        Ok(_) => Err(format!("fewer than {least} rounds would show nothing")),
         Err(_) => Err("rounds are counted in whole numbers".to_owned()),
     }
 }
@@ -152,32 +212,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.kernel {
         return crate::kernel::tune(&args.of_kernel()?);
     }
-    let folder = folder()?;
-    let read = |path: &PathBuf| Saved::read(path).map_err(anyhow::Error::msg);
-    let profile = args.apply.as_ref().or(args.profile.as_ref()).map(read).transpose()?;
-    let wanted = Wanted { libraries: args.lib.clone(), selection: args.select.selection()? };
-    let time = |seconds: f64, name: &str| {
-        Duration::try_from_secs_f64(seconds).with_context(|| format!("{name}: no such time"))
-    };
-    let work = match &args.work {
-        Some(command) => Work::Command(command.clone()),
-        None => Work::Calls,
-    };
-    let options = Options {
-        wanted,
-        time: time(args.time, "--time")?,
-        group: Group { root: args.root.clone(), share: args.hot, rank: 0 },
-        measure: measure::Plan { work, pairs: args.pairs, turn: time(args.turn, "--turn")? },
-        keep: args.keep || args.apply.is_some(),
-        dry_run: args.dry_run,
-        alone: args.alone,
-        samples: args.samples,
-        profile,
-        save: args.save.clone(),
-        threshold: args.threshold,
-        passes: usize::from(args.passes),
-        watch: args.watch.map(|seconds| time(seconds, "--watch")).transpose()?,
-    };
+    if args.with_parent {
+        fettle_live::end_with_parent()?;
+    }
+    let StateFolders { logs: folder, audit } = folders()?;
+    let options = args.options()?;
     // On a signal, what was begun is reverted before we end.
     let stop = Stop(fettle_live::catch_signals().context(UNHANDLED)?);
     let Some(pid) = args.pid else {
@@ -186,6 +225,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let process = Process::open(pid)?;
     fettle_live::open_many_files();
     fettle_live::stop_between_moments().context(UNHANDLED)?;
+    if args.recheck {
+        return recheck(args, &process, (&folder, &audit), (&options.measure, stop));
+    }
     let _claim = leftovers::clear(&folder, &process, args.alone)?;
     fettle_tune::lower_priority();
     if let Some(seed) = args.shuffle {
@@ -195,6 +237,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let outcome = fettle_tune::tune(&process, &folder, &options, stop, |news| match news {
         News::Step(step) => say!("fettle: {step}"),
         News::Tuned(outcome) => {
+            if !args.dry_run {
+                let line = Audit::now("tune", pid, args.reason.as_deref());
+                let result = result(outcome.measured.as_ref(), outcome.not_compared.as_deref());
+                self::audit(&audit, &Audit { changed: outcome.kept, result, ..line });
+            }
             let now = print_outcome(args, outcome);
             printed = std::mem::replace(&mut printed, Ok(())).and(now);
         }
@@ -204,6 +251,39 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // A dry run that decided something did what it was asked for.
     let done = outcome.kept || (args.dry_run && !outcome.decided.is_empty());
     Ok(ExitCode::from(u8::from(!done)))
+}
+
+/// Compares once more what is installed.
+fn recheck(
+    args: &Args,
+    process: &Process,
+    (folder, audit): (&Path, &Path),
+    (plan, stop): (&measure::Plan, Stop<'_>),
+) -> anyhow::Result<ExitCode> {
+    let pid = process.pid();
+    say!("fettle: measuring");
+    let done = fettle_tune::recheck(process, folder, plan, args.alone, stop)?;
+    let line = Audit::now("recheck", pid, args.reason.as_deref());
+    let result = result(Some(&done.measured), None);
+    self::audit(audit, &Audit { changed: done.kept, result, ..line });
+    if args.json {
+        let value = json!({
+            "version": 1, "pid": pid, "kept": done.kept, "measured": measured_json(&done.measured),
+            "left": done.stuck.iter().map(|(pid, why)| json!({ "pid": pid, "why": why })).collect::<Vec<_>>(),
+        });
+        crate::output::print(&format!("{value}\n"))?;
+    } else {
+        let mut text = measured_text(&done.measured);
+        text.push_str(&match done.kept {
+            true => format!("the rewritten text stays; `fettle undo {pid}` reverts it\n"),
+            false => "no certain gain: the process runs its original text again\n".to_owned(),
+        });
+        for (pid, why) in &done.stuck {
+            text.push_str(&format!("process {pid} keeps memory of rewritten text: {why}\n"));
+        }
+        crate::output::print(&text)?;
+    }
+    Ok(ExitCode::from(u8::from(!done.kept)))
 }
 
 /// The message on an error after which a process may be changed.
@@ -249,10 +329,6 @@ fn shuffle(
         say!("fettle: process {pid} is left unmodified: {why}");
     }
     print_installed(args, &installed, prepared, begin.elapsed())
-}
-
-pub(crate) fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }
 
 fn print_installed(
@@ -302,11 +378,6 @@ fn print_installed(
     }
     crate::output::print(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The longest of some stops, in milliseconds.
-pub(crate) fn longest(stops: &[Duration]) -> f64 {
-    stops.iter().map(|stop| milliseconds(*stop)).fold(0.0, f64::max)
 }
 
 fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
@@ -362,10 +433,16 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
 fn profile_text(args: &Args, outcome: &Outcome) -> String {
     let profile = &outcome.profile;
     let mut text = match (&outcome.fit, profile.looks) {
-        (Some(fit), _) => format!(
-            "the profile fits {} functions; {} differ or are not there\n",
-            fit.functions, fit.differing
-        ),
+        (Some(fit), _) => {
+            let moved = match fit.moved {
+                0 => String::new(),
+                moved => format!(" ({moved} of another build, by name and shape)"),
+            };
+            format!(
+                "the profile fits {} functions{moved}; {} differ or are not there\n",
+                fit.functions, fit.differing
+            )
+        }
         (None, Some((seen, here))) => format!(
             "threads at work in {} processes were seen {seen} times in {:.1} s, {here} of them in \
              functions that can be laid out\n",
@@ -396,45 +473,37 @@ pub(crate) fn decided_text(path: &Path, decided: &Decided) -> String {
     let mut text = format!("\n{}: {} functions ran", path.display(), decided.code.procedures.len());
     let exact = decided.exactness;
     text.push_str(&format!(
-        "; {:.1} % of {} edges have exact counts\n\nhot code on the instruction cache, before:\n{}\nafter:\n{}",
+        "; {:.1} % of {} edges have exact counts\n\n  executed  hot bytes  cold bytes  function\n",
         exact.exact as f64 / exact.edges.max(1) as f64 * 100.0,
         exact.edges,
-        decided.maps.0,
-        decided.maps.1,
     ));
-    text.push_str("\n  tables      hot  chains     cold  function (bytes)\n");
     const MOST: usize = 15;
-    for row in decided.rows.iter().take(MOST) {
+    let mut rows: Vec<&fettle_tune::Row> = decided.rows.iter().collect();
+    rows.sort_by(|a, b| b.executed.total_cmp(&a.executed));
+    for row in rows.iter().take(MOST) {
         text.push_str(&format!(
-            "{:8} {:8} {:7} {:8}  {}\n",
-            row.table_bytes,
+            "{:8.1} % {:10} {:11}  {}\n",
+            row.executed * 100.0,
             row.hot_bytes,
-            row.chains,
             row.cold_bytes,
             fettle_image::demangle(&row.name)
         ));
     }
-    if decided.rows.len() > MOST {
-        text.push_str(&format!("{:>43} more\n", decided.rows.len() - MOST));
+    if let Some(rest) = rows.get(MOST..).filter(|rest| !rest.is_empty()) {
+        let share: f64 = rest.iter().map(|row| row.executed).sum();
+        text.push_str(&format!("{:8.1} % {:>23}  {} more\n", share * 100.0, "", rest.len()));
     }
-    let sum = |field: fn(&fettle_tune::Row) -> u64| decided.rows.iter().map(field).sum::<u64>();
-    text.push_str(&format!(
-        "{:8} {:8} {:7} {:8}  in all\n",
-        sum(|row| row.table_bytes),
-        sum(|row| row.hot_bytes),
-        sum(|row| row.chains as u64),
-        sum(|row| row.cold_bytes)
-    ));
     let (before, after) = (&decided.chosen.before, &decided.chosen.after);
+    let maps = &decided.maps;
     text.push_str(&format!(
-        "\nby the model: {:.2} misses per thousand instructions, now {:.2}; {:.0} % of jumps \
-         between blocks taken, now {:.0} %; {:.1} % of the time goes to fetching, now {:.1} %\n",
+        "\nhot code: {} cache lines, now {}; by the model: {:.2} misses per thousand instructions, \
+         now {:.2}; {:.0} % of jumps between blocks taken, now {:.0} %\n",
+        maps.0.lines,
+        maps.1.lines,
         before.cost.misses_per_thousand(),
         after.cost.misses_per_thousand(),
         taken(before) * 100.0,
         taken(after) * 100.0,
-        before.stall_share() * 100.0,
-        after.stall_share() * 100.0,
     ));
     text.push_str(&promoted_text(&decided.promoted));
     text
@@ -496,30 +565,6 @@ fn seen_text(seen: Seen) -> String {
     text
 }
 
-fn measured_text(measured: &Measured) -> String {
-    let unit = unit(measured.unit);
-    format!(
-        "measured in {} rounds: {:.2} us of processor time for a {unit}, now {:.2}: {:+.1} % \
-         [95 % interval {:+.1} to {:+.1}]; {} switches, at most {:.2} ms each\n",
-        measured.ratios.len(),
-        measured.ns.0 / 1e3,
-        measured.ns.1 / 1e3,
-        (measured.ratio - 1.0) * 100.0,
-        (measured.low - 1.0) * 100.0,
-        (measured.high - 1.0) * 100.0,
-        measured.stops.len(),
-        longest(&measured.stops),
-    )
-}
-
-fn unit(unit: WorkUnit) -> &'static str {
-    match unit {
-        WorkUnit::ReadOrWrite => "read or write call",
-        WorkUnit::SystemCall => "system call",
-        WorkUnit::Told => "unit of work",
-    }
-}
-
 /// The same as [`decided_text`], for programs.
 pub(crate) fn decided_json(path: &Path, decided: &Decided) -> serde_json::Value {
     let model = |modelled: &fettle_tune::Modelled| {
@@ -561,7 +606,7 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
     json!({
         "version": 1, "pid": args.pid(), "kept": outcome.kept, "modules": modules,
         "profile": outcome.fit.map(|fit| json!({
-            "functions": fit.functions, "differing": fit.differing,
+            "functions": fit.functions, "moved": fit.moved, "differing": fit.differing,
         })),
         "stalled": outcome.stalled,
         "refused": refused, "processes": outcome.processes,
@@ -583,10 +628,7 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
             "new": seen.new, "old": seen.old, "other": seen.other,
         })),
         "not_compared": outcome.not_compared,
-        "measured": outcome.measured.as_ref().map(|m| json!({
-            "ratio": m.ratio, "low": m.low, "high": m.high, "ratios": m.ratios,
-            "unit": unit(m.unit), "old_ns": m.ns.0, "new_ns": m.ns.1, "idle_rounds": m.idle, "stops_ms": ms(&m.stops),
-        })),
+        "measured": outcome.measured.as_ref().map(measured_json),
     })
 }
 

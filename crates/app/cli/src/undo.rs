@@ -7,9 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Parser;
 use fettle_live::{InMemory, Journal, Process, Undoing, Undone};
+use fettle_tune::{Audit, StateFolders};
 use serde_json::json;
 
-use crate::tune::{UNHANDLED, folder, milliseconds};
+use crate::measured::milliseconds;
+use crate::tune::{UNHANDLED, folders};
 
 /// Arguments of `fettle undo`.
 #[derive(Debug, Parser)]
@@ -36,6 +38,9 @@ pub struct Args {
     /// those of the original
     #[arg(long)]
     memory: bool,
+    /// Why this is done, for the audit log
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
@@ -47,7 +52,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let wait = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
         return crate::kernel::undo(wait, args.json);
     }
-    let folder = folder()?;
+    let StateFolders { logs: folder, audit } = folders()?;
     let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
     let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
     fettle_live::open_many_files();
@@ -63,6 +68,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut printed = Ok(());
         let undone = undo_one(args, &folder, pid, how, &mut |pid, undone| {
             kept |= undone.kept.is_some() || !undone.conflicts.is_empty();
+            let line = Audit::now("undo", pid, args.reason.as_deref());
+            let result = match &undone.kept {
+                Some((_, why)) => format!("reverted; memory stays: {why}"),
+                None => "reverted".to_owned(),
+            };
+            crate::tune::audit(&audit, &Audit { result, ..line });
             if printed.is_ok() {
                 printed = print_undone(pid, undone, args.json);
             }

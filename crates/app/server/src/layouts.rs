@@ -66,6 +66,7 @@ struct Refused {
 struct Function {
     name: String,
     demangled: Option<String>,
+    executed: Option<f64>,
     table_bytes: u64,
     hot_bytes: u64,
     cold_bytes: u64,
@@ -143,6 +144,7 @@ struct Installed {
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Measured {
+    verdict: Option<String>,
     ratio: f64,
     low: f64,
     high: f64,

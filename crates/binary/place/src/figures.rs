@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::code::Code;
+use crate::code::{Code, Procedure};
 use crate::group::Hot;
 use crate::model::{Addresses, Geometry};
 use crate::order::{self, Layout};
@@ -73,10 +73,12 @@ impl fmt::Display for CacheMap {
 }
 
 /// A function of a group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Its name.
     pub name: String,
+    /// Its share of the instructions that the group's functions executed.
+    pub executed: f64,
     /// Bytes of its jump tables.
     pub table_bytes: u64,
     /// Bytes of its hot blocks, as laid out.
@@ -91,12 +93,17 @@ pub struct Row {
 pub fn group_table(code: &Code, layout: &Layout, addresses: &Addresses) -> Vec<Row> {
     let mut rows: Vec<Option<Row>> = vec![None; code.procedures.len()];
     let mut order = Vec::new();
+    let executed = |procedure: &Procedure| -> u128 {
+        procedure.blocks.iter().map(|b| u128::from(b.count) * u128::from(b.insns)).sum()
+    };
+    let all = code.procedures.iter().map(executed).sum::<u128>().max(1);
     for piece in &layout.pieces {
         let procedure = &code.procedures[piece.procedure];
         let row = rows[piece.procedure].get_or_insert_with(|| {
             order.push(piece.procedure);
             Row {
                 name: procedure.name.clone(),
+                executed: executed(procedure) as f64 / all as f64,
                 table_bytes: procedure.table_bytes,
                 hot_bytes: 0,
                 chains: 0,

@@ -62,6 +62,27 @@ pub fn members_of(process: &Process) -> Vec<Member> {
     all
 }
 
+/// Identifies a process group: the address space that all of its processes had when they were forked from
+/// one another, and their program.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+pub struct GroupKey {
+    /// Identifies the address space.
+    pub space: u64,
+    /// The program's device.
+    pub device: u64,
+    /// The program's number there.
+    pub inode: u64,
+}
+
+/// The process group of a process; `None` if it has ended, or may not be looked at.
+pub fn group_key(pid: i32) -> Option<GroupKey> {
+    let (device, inode) = file_of(pid)?;
+    let space = space_of(pid).ok()??;
+    Some(GroupKey { space, device, inode })
+}
+
 /// All processes with this address space.
 fn of_space(space: u64) -> impl Iterator<Item = Result<Member, LiveError>> {
     let failed = |source| LiveError::Os { action: "list the processes", source };

@@ -81,7 +81,9 @@ pub use entry::{Entry, Names, Patch, Place, Purpose, Record, Region};
 pub use error::LiveError;
 pub use events::{Birth, FaultStop, RunOptions, Session, WaitFor, run};
 pub use exit_status::ExitStatus;
-pub use forked::{Member, heirs, inherit, inherited_from, members_of, pass_on};
+pub use forked::{
+    GroupKey, Member, group_key, heirs, inherit, inherited_from, members_of, pass_on,
+};
 pub use growth::Growth;
 pub use inject::{FileMap, Injection};
 pub use journal::Journal;
@@ -92,9 +94,10 @@ pub use own_stack::on_own_stack;
 pub use patching::{Known, Left, Patched, Restored};
 pub use pause::Paused;
 pub use perf_map::write_perf_map;
-pub use priority::{lower_priority, open_many_files};
+pub use priority::{end_with_parent, lower_priority, open_many_files};
 pub use process::{
-    Process, check_proc, command_line, command_of, has_ended, mapped_file, parent_of, start_time,
+    Process, check_proc, command_line, command_of, has_ended, mapped_file, parent_of,
+    space_of_auxv, start_time, user,
 };
 pub use references::Ranges;
 pub use return_table::ReturnTable;

@@ -1,5 +1,6 @@
 //! Scheduling priority: raised while a process is paused for us, lowered while it works.
 
+use std::io;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -116,6 +117,24 @@ pub fn lower_priority() {
     // SAFETY: takes numbers only; 0 is the calling thread.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
+    }
+}
+
+/// Has this process interrupted (SIGTERM) when the one that started it ends, however that ends.
+///
+/// # Errors
+///
+/// When it has ended already.
+pub fn end_with_parent() -> io::Result<()> {
+    // SAFETY: both take numbers only, or nothing.
+    let parent = unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM as libc::c_ulong, 0, 0, 0);
+        libc::getppid()
+    };
+    match parent {
+        // It ended before we had asked for that.
+        1 => Err(io::Error::other("who started this has ended")),
+        _ => Ok(()),
     }
 }
 

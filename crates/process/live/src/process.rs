@@ -292,7 +292,12 @@ pub(crate) fn space_of(pid: i32) -> Result<Option<u64>, LiveError> {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         read => if_there(read)?.unwrap_or_default(),
     };
-    Ok((!auxv.is_empty()).then(|| hash(&auxv)))
+    Ok((!auxv.is_empty()).then(|| space_of_auxv(&auxv)))
+}
+
+/// Identifies the address space that has this auxiliary vector.
+pub fn space_of_auxv(auxv: &[u8]) -> u64 {
+    hash(auxv)
 }
 
 /// A hash (FNV-1a).
@@ -475,8 +480,8 @@ fn is_root() -> bool {
     user() == 0
 }
 
-/// The user that we run as.
-fn user() -> u32 {
+/// The user that we run as: the effective one.
+pub fn user() -> u32 {
     // SAFETY: no argument, no memory, and it cannot fail.
     unsafe { libc::geteuid() }
 }

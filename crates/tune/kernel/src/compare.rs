@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use fettle_kernel_live::Installed;
-use fettle_tune::measure::{Measured, WorkUnit, evaluate};
+use fettle_tune::comparison::{LEAST_ROUNDS, Measured, Rounds, WorkUnit, evaluate};
 
 use crate::{Error, Result};
 
@@ -17,8 +17,8 @@ use crate::{Error, Result};
 pub struct Turns {
     /// A command that prints a number which grows with the work.
     pub work: String,
-    /// Rounds of four turns.
-    pub rounds: usize,
+    /// How many rounds of four turns.
+    pub rounds: Rounds,
     /// How long a turn is.
     pub turn: Duration,
 }
@@ -30,18 +30,31 @@ pub struct Turns {
 /// When the work cannot be counted, or none is done.
 pub fn compare(installed: &mut Installed, turns: &Turns) -> Result<Measured> {
     let mut rounds = Vec::new();
-    let taken: Result<()> = (0..turns.rounds).try_for_each(|number| {
-        rounds.extend(take_round(installed, turns, number % 2 == 1)?);
-        Ok(())
-    });
+    let taken = take_rounds(installed, turns, &mut rounds);
     write(installed, true)?;
     taken?;
-    if rounds.len() < 2 {
+    if rounds.len() < LEAST_ROUNDS {
         let what =
             format!("`{}` counted no work in most turns: put the kernel under load", turns.work);
         return Err(Error::Work(what));
     }
     Ok(evaluate(&rounds, WorkUnit::Told))
+}
+
+/// Takes rounds until they have shown enough.
+fn take_rounds(
+    installed: &mut Installed,
+    turns: &Turns,
+    rounds: &mut Vec<(f64, f64)>,
+) -> Result<()> {
+    for number in 0..turns.rounds.enough.max(turns.rounds.most) {
+        rounds.extend(take_round(installed, turns, number % 2 == 1)?);
+        let is_over = |rounds: &Vec<_>| turns.rounds.are_over(&evaluate(rounds, WorkUnit::Told));
+        if !rounds.is_empty() && is_over(rounds) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// What a unit of work costs by original and by rewritten text, where any was done.

@@ -11,7 +11,7 @@ use fettle_lift::Function;
 use fettle_place::group::{self, Hot};
 use fettle_place::lifted::{Counts, Exactness};
 use fettle_place::{Chosen, Code, Options as Layout, lay_out};
-use fettle_tune::measure::Measured;
+use fettle_tune::comparison::Measured;
 use rustc_hash::FxHashMap;
 
 use crate::compare::{self, Turns};

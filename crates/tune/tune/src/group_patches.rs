@@ -12,10 +12,11 @@ use fettle_live::{
     Entry, InMemory, Journal, LiveAddr, LiveError, Member, Patch, Process, Undoing, Undone,
 };
 
+use crate::comparison::Measured;
 use crate::error::TuneError;
 use crate::group::ProcessGroup;
 use crate::install::{self, Installed};
-use crate::measure::Measured;
+use crate::kept_symbols;
 use crate::osr::{self, Seen};
 use crate::rewritten::Rewritten;
 use crate::target::Target;
@@ -88,6 +89,12 @@ impl<'a> GroupPatches<'a> {
         let installed = install::install(target, &mut journal, &self.codes);
         match installed {
             Ok(installed) => {
+                // Without it a core file has no names, and that is all.
+                if let (Some((_, object)), Some(beside)) =
+                    (journal.beside("symbols").ok(), self.folder.parent())
+                {
+                    let _ = kept_symbols::keep(&beside.join("symbols"), process.space(), &object);
+                }
                 self.journals.push(journal);
                 Ok(Some(installed))
             }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attached;
+pub mod comparison;
 pub mod count;
 mod counters;
 pub mod decide;
@@ -16,6 +17,7 @@ mod error;
 pub mod group;
 mod group_patches;
 pub mod install;
+pub mod kept_symbols;
 pub mod leftovers;
 pub mod measure;
 pub mod module;
@@ -24,18 +26,22 @@ mod osr;
 mod own_tables;
 mod patch_sites;
 pub mod profile;
+pub mod recheck;
 pub mod recording;
 mod rewritten;
 mod samples;
 mod several;
 mod stalls;
+mod state;
 mod stop;
 mod switching;
 pub mod symbols;
 pub mod target;
 mod targets;
 mod tuning;
+pub mod work;
 
+pub use comparison::{Measured, Rounds, Verdict, WorkUnit};
 pub use counters::Counters;
 pub use decide::{Decided, Group};
 pub use error::TuneError;
@@ -46,17 +52,19 @@ pub use fettle_place::promote::Promoted;
 pub use group::ProcessGroup;
 pub use group_patches::{inherited_log, install_in_group, undo_group};
 pub use install::{Installed, install};
-pub use measure::{Measured, Work, WorkUnit};
 pub use module::{Module, Recipe};
 pub use osr::Seen;
 pub use patch_sites::Callers;
-pub use profile::{ByFunction, Fit, Saved, Subject};
+pub use profile::{ByFunction, Fit, Saved, SavedFunction, Subject};
+pub use recheck::{Rechecked, recheck};
 pub use rewritten::{LeftUnmodified, Reason, Rewritten};
 pub use several::Several;
+pub use state::{Audit, StateFolders};
 pub use stop::Stop;
 pub use switching::Ways;
 pub use target::{LOADING, Loaded, Target};
 pub use tuning::{News, Options, Outcome, tune};
+pub use work::Work;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -178,9 +186,4 @@ fn any_promotions<'a>(
         (at, functions[near(at.0) % functions.len()].entry)
     }));
     Pointers::Promoted(targets)
-}
-
-/// The folder of undo logs; `None` if no variable of the environment says where.
-pub fn journals() -> Option<PathBuf> {
-    Some(fettle_record::cache::default_path()?.join("live"))
 }

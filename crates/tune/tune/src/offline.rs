@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fettle_image::LinkAddr;
+use fettle_image::{Image, LinkAddr};
 use fettle_place::model::Geometry;
 use fettle_record::modules::open_image;
 use fettle_record::rows;
@@ -59,6 +59,21 @@ pub struct OfModule {
 ///
 /// When the trace cannot be read, or has no counts.
 pub fn lay_out(trace: &Trace, wanted: &Wanted) -> Result<Vec<OfModule>, OfflineError> {
+    let mut by_module = counted(trace)?;
+    let mut all = Vec::new();
+    for module in trace.modules()? {
+        let path = PathBuf::from(&module.path);
+        let meant = wanted.modules.is_empty() || target::is_meant(&path, &wanted.modules);
+        let counts = by_module.remove(&module.id).filter(|counts| meant && !counts.is_empty());
+        let Some(counts) = counts else { continue };
+        let decided = decide_one(&path, module.build_id.as_deref(), &counts, wanted);
+        all.push(OfModule { path, decided });
+    }
+    Ok(all)
+}
+
+/// The counts of a trace, by module.
+fn counted(trace: &Trace) -> Result<FxHashMap<u32, ByFunction>, OfflineError> {
     let counters = trace.counters()?;
     if counters.is_empty() {
         let (path, mode) = (trace.path().to_owned(), trace.manifest().probe_mode.name());
@@ -84,16 +99,32 @@ pub fn lay_out(trace: &Trace, wanted: &Wanted) -> Result<Vec<OfModule>, OfflineE
     for counts in by_module.values_mut() {
         counts.retain(|_, counts| counts.blocks.values().any(|count| *count > 0));
     }
-    let mut all = Vec::new();
+    Ok(by_module)
+}
+
+/// The counts of a trace as a profile, and the modules that are left out with the reason.
+///
+/// # Errors
+///
+/// When the trace cannot be read, or has no counts.
+pub fn profile_of(trace: &Trace) -> Result<(Saved, Vec<(PathBuf, String)>), OfflineError> {
+    let mut by_module = counted(trace)?;
+    let (mut modules, mut left) = (Vec::new(), Vec::new());
     for module in trace.modules()? {
         let path = PathBuf::from(&module.path);
-        let meant = wanted.modules.is_empty() || target::is_meant(&path, &wanted.modules);
-        let counts = by_module.remove(&module.id).filter(|counts| meant && !counts.is_empty());
+        let counts = by_module.remove(&module.id).filter(|counts| !counts.is_empty());
         let Some(counts) = counts else { continue };
-        let decided = decide_one(&path, module.build_id.as_deref(), &counts, wanted);
-        all.push(OfModule { path, decided });
+        match open_same(&path, module.build_id.as_deref()) {
+            Ok(image) => {
+                let lifted = fettle_lift::lift(&image);
+                let functions = &lifted.functions[..];
+                let subject = Subject { path: &path, image: &image, functions };
+                modules.extend(Saved::of([(subject, &counts)]).modules);
+            }
+            Err(why) => left.push((path, why)),
+        }
     }
-    Ok(all)
+    Ok((Saved { version: 1, modules }, left))
 }
 
 /// Lays out a file's code by a saved profile.
@@ -122,11 +153,17 @@ fn decide_one(
     counts: &ByFunction,
     wanted: &Wanted,
 ) -> Result<Decided, String> {
+    let image = open_same(path, build_id)?;
+    let lifted = fettle_lift::lift(&image);
+    let decided = decide::decide((&image, &lifted.functions), counts, &wanted.group, wanted.cache)?;
+    decided.ok_or_else(|| "none of the functions that ran can be lifted".to_owned())
+}
+
+/// Opens a file that is of a build.
+fn open_same(path: &Path, build_id: Option<&str>) -> Result<Image, String> {
     let image = open_image(path).map_err(|error| error.to_string())?;
     if rows::build_id(&image).as_deref() != build_id {
         return Err("the file is another build than the one that was recorded".to_owned());
     }
-    let lifted = fettle_lift::lift(&image);
-    let decided = decide::decide((&image, &lifted.functions), counts, &wanted.group, wanted.cache)?;
-    decided.ok_or_else(|| "none of the functions that ran can be lifted".to_owned())
+    Ok(image)
 }

@@ -11,13 +11,14 @@ use fettle_live::{LiveError, Process};
 use fettle_place::model::Geometry;
 use fettle_record::modules::SlotOffsets;
 
+use crate::comparison::Measured;
 use crate::count::{self, Profile};
 use crate::decide::{self, Decided, Group};
 use crate::error::TuneError;
 use crate::group::ProcessGroup;
 use crate::group_patches::GroupPatches;
 use crate::install::{self, Installed};
-use crate::measure::{self, Measured};
+use crate::measure::{self, WaysOf};
 use crate::module::{Module, Recipe};
 use crate::osr::Seen;
 use crate::patch_sites::Callers;
@@ -25,9 +26,8 @@ use crate::profile::{Fit, Saved, Subject};
 use crate::rewritten::Rewritten;
 use crate::samples;
 use crate::stalls;
-use crate::switching::Ways;
 use crate::target::{LOADING, Target};
-use crate::{Stop, Wanted, lift};
+use crate::{Stop, Wanted, lift, work};
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ fn tune_once(
 ) -> Result<(Outcome, bool), TuneError> {
     let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
     if !options.keep && !options.dry_run {
-        let said = measure::try_work(process.pid(), &options.measure.work)?;
+        let said = work::try_work(process.pid(), &options.measure.work)?;
         if !said.is_empty() {
             tell(News::Step(format!("--work-counter says: {said}")));
         }
@@ -186,8 +186,8 @@ fn tune_once(
     };
     let Tuning { mut family, tell, .. } = tuning;
     let besides = outcome.installed.as_ref().map(|i| i.besides.clone()).unwrap_or_default();
-    let code = (&everywhere.codes[..], &besides);
-    let Some(last) = watch(&mut family, code, (options, pause, first), stop, tell)? else {
+    let ways = |process: &Process| Ok(measure::ways(process, &everywhere.codes, &besides));
+    let Some(last) = watch(&mut family, &ways, (options, pause, first), stop, tell)? else {
         return Ok((outcome, false));
     };
     everywhere.revert()?;
@@ -269,8 +269,9 @@ impl<'a> Tuning<'a, '_> {
             }
             self.step("measuring");
             let besides = outcome.installed.as_ref().map(|i| i.besides.clone()).unwrap_or_default();
-            let code = (&everywhere.codes[..], &besides);
-            Ok(Some(measure::measure(&mut self.family, code, &self.options.measure, self.stop)?))
+            let ways = |process: &Process| Ok(measure::ways(process, &everywhere.codes, &besides));
+            let plan = &self.options.measure;
+            Ok(Some(measure::measure(&mut self.family, &ways, plan, self.stop)?))
         })();
         let gain = |measured: &Measured| {
             measured.is_gain() && least.is_none_or(|least| measured.ratio < least.ratio)
@@ -334,7 +335,7 @@ fn unusable(why: String) -> TuneError {
 /// open the next one decides with it. `None` if the process has ended, or we are to end.
 fn watch(
     family: &mut ProcessGroup<'_>,
-    code: (&[Rewritten], &Ways),
+    ways_of: WaysOf<'_>,
     (options, pause, first): (&Options, Duration, &Measured),
     stop: Stop<'_>,
     tell: &mut dyn FnMut(News<'_>),
@@ -345,7 +346,7 @@ fn watch(
         if open.is_none() && stop.wait(pid, pause).is_err() {
             return Ok(None);
         }
-        let measured = match measure::measure(family, code, &options.measure, stop) {
+        let measured = match measure::measure(family, ways_of, &options.measure, stop) {
             Ok(measured) => measured,
             Err(TuneError::Interrupted { .. }) => return Ok(None),
             Err(_) if !family.lead.is_same() => return Ok(None),

@@ -23,7 +23,7 @@ use fettle_tune::{Target, leftovers};
 use serde_json::json;
 
 use crate::locks::names::Files;
-use crate::{output, record, threads, tune};
+use crate::{measured, output, record, threads, tune};
 
 /// Show which locks threads wait for, who holds them meanwhile, and which deadlocks are possible.
 #[derive(Args, Debug)]
@@ -178,7 +178,7 @@ fn run_attached(args: &LocksArgs, pid: u32) -> anyhow::Result<ExitCode> {
         for line in fettle_tune::recording::still_mapped(&recorded.stuck, "copies with probes") {
             say!("fettle: {line}");
         }
-        let longest = tune::longest(&recorded.stops);
+        let longest = measured::longest(&recorded.stops);
         say!("fettle: threads were stopped for at most {longest:.2} ms at once");
     }
     Ok(ExitCode::SUCCESS)

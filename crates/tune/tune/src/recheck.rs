@@ -1,0 +1,82 @@
+//! Comparing again what another Fettle has installed: its undo log has all that switches a process to
+//! its rewritten text and back, so nothing is lifted or counted anew.
+
+use std::path::Path;
+use std::time::Duration;
+
+use fettle_live::{Claim, Entry, Journal, Process, Purpose, Undoing};
+
+use crate::comparison::Measured;
+use crate::error::TuneError;
+use crate::group::ProcessGroup;
+use crate::group_patches::{inherited_log, undo_group};
+use crate::measure::{self, Plan};
+use crate::stop::Stop;
+use crate::switching::Ways;
+use crate::work;
+
+/// How long threads have to leave rewritten text that is reverted.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a comparison of installed text has shown, and what was done then.
+#[derive(Debug)]
+pub struct Rechecked {
+    /// The comparison.
+    pub measured: Measured,
+    /// Whether the rewritten text stays.
+    pub kept: bool,
+    /// Processes that keep memory of rewritten text although it was reverted, and why.
+    pub stuck: Vec<(i32, String)>,
+}
+
+/// Compares the rewritten text that a process has with its original text, and reverts it unless it is
+/// faster.
+///
+/// # Errors
+///
+/// When the process has none, another Fettle works on it, or it cannot be compared. Then it runs its
+/// rewritten text as before.
+pub fn recheck(
+    process: &Process,
+    folder: &Path,
+    plan: &Plan,
+    alone: bool,
+    stop: Stop<'_>,
+) -> Result<Rechecked, TuneError> {
+    let others = if alone { Vec::new() } else { fettle_live::members_of(process) };
+    let _claim = Claim::of(process.pid(), others.iter().map(|other| other.pid))?;
+    work::try_work(process.pid(), &plan.work)?;
+    let mut family = ProcessGroup::of(process, alone);
+    if ways(process, folder)?.into.is_empty() {
+        let why = "Fettle has changed nothing in it: `fettle tune` without --recheck first";
+        return Err(TuneError::Unfit { pid: process.pid(), why: why.to_owned() });
+    }
+    let measured = measure::measure(&mut family, &|process| ways(process, folder), plan, stop)?;
+    let kept = measured.is_gain();
+    let mut stuck = Vec::new();
+    if !kept {
+        undo_group(folder, process, Undoing::within(PATIENCE), &mut |pid, undone| {
+            stuck.extend(undone.kept.iter().map(|(_, why)| (pid, why.clone())));
+        })?;
+    }
+    Ok(Rechecked { measured, kept, stuck })
+}
+
+/// The patches in the undo log of a process, its own or the one of the process that it was forked
+/// from; none if it has no log.
+fn ways(process: &Process, folder: &Path) -> Result<Ways, TuneError> {
+    let own = Journal::look(folder, process.pid())?.filter(|log| log.is_of(process));
+    let log = match own {
+        Some(log) => Some(log),
+        None => inherited_log(folder, process)?,
+    };
+    let mut ways = Ways::default();
+    for entry in log.iter().flat_map(Journal::entries) {
+        match entry {
+            Entry::Write(patch) if patch.purpose.leads() => ways.into.push(patch.clone()),
+            Entry::Write(patch) if patch.purpose == Purpose::Gate => ways.out.push(patch.clone()),
+            _ => {}
+        }
+    }
+    Ok(ways)
+}
