@@ -14,8 +14,9 @@ use crate::result::{Comparison, Loaded, Row, RowKind, Skipped, SystemInfo};
 use crate::system::{System, Tools};
 
 /// Batches of operations in a turn. Their median is the turn's time: a thread that is switched out in
-/// one of them does not change it.
-const BATCHES: u32 = 8;
+/// some of them does not change it. On a full machine that happens every three milliseconds, so a batch is a
+/// small part of that.
+const BATCHES: u32 = 100;
 
 /// What is run on the systems.
 #[derive(Clone, Debug)]
