@@ -1,5 +1,7 @@
 // The matrix in C++: `matrix server`, which prints its port, and `matrix client PORT`, which asks its parent by
 // `cut` and `kill` to do what only that can.
+#include <time.h>
+
 #include <chrono>
 #include <functional>
 #include <iostream>
@@ -18,11 +20,16 @@ using grpc::Status;
 using matrix::v1::Answer;
 using matrix::v1::Ask;
 
-static std::string End(const std::string& tag) { return tag.substr(tag.find('/') + 1); }
+static std::string End(const std::string& tag) {
+  const std::string rest = tag.substr(tag.find('/') + 1);
+  return rest.substr(0, rest.find('/'));
+}
 
 static bool GoesOn(const std::string& tag) {
   return End(tag) == "ok" || End(tag) == "idle" || End(tag) == "forgotten";
 }
+
+static std::unique_ptr<matrix::v1::Matrix::Stub> next;
 
 class Matrix final : public matrix::v1::Matrix::Service {
   static Status Act(ServerContext* context, const std::string& tag) {
@@ -35,6 +42,17 @@ class Matrix final : public matrix::v1::Matrix::Service {
   }
   Status Unary(ServerContext* context, const Ask* ask, Answer* answer) override {
     answer->set_number(42);
+    // Of a chain: as many calls of the next server as the first digit says, each with the other digits.
+    if (next && !ask->secret().empty())
+      for (int n = ask->secret()[0] - '0'; n > 0; n--) {
+        ClientContext inner;
+        Ask further;
+        further.set_tag(ask->tag());
+        further.set_secret(ask->secret().substr(1));
+        Answer ignored;
+        Status status = next->Unary(&inner, further, &ignored);
+        if (!status.ok()) return status;
+      }
     return Act(context, ask->tag());
   }
   Status ServerStream(ServerContext* context, const Ask* ask, grpc::ServerWriter<Answer>* writer) override {
@@ -65,6 +83,9 @@ class Matrix final : public matrix::v1::Matrix::Service {
 };
 
 static int Serve() {
+  if (const char* port = getenv("FETTLE_NEXT"))
+    next = matrix::v1::Matrix::NewStub(
+        grpc::CreateChannel(std::string("127.0.0.1:") + port, grpc::InsecureChannelCredentials()));
   Matrix service;
   int port = 0;
   grpc::ServerBuilder builder;
@@ -76,6 +97,40 @@ static int Serve() {
   while (std::getline(std::cin, line)) {
   }
   server->Shutdown(std::chrono::system_clock::now());
+  return 0;
+}
+
+static int64_t Cpu() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+// The CPU time of a call, client and server in this process.
+static int Bench(int calls) {
+  Matrix service;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  auto stub = matrix::v1::Matrix::NewStub(
+      grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials()));
+  Ask ask;
+  ask.set_tag("unary/ok");
+  ask.set_body("12345");
+  auto run = [&](int calls) {
+    for (int i = 0; i < calls; i++) {
+      ClientContext context;
+      Answer answer;
+      if (!stub->Unary(&context, ask, &answer).ok()) abort();
+    }
+  };
+  run(calls / 4);
+  int64_t begin = Cpu();
+  run(calls);
+  std::cout << (Cpu() - begin) / calls << std::endl;
+  server->Shutdown();
   return 0;
 }
 
@@ -155,6 +210,7 @@ static void Sleep(int ms) { std::this_thread::sleep_for(std::chrono::millisecond
 
 int main(int, char** argv) {
   if (argv[1] == std::string("server")) return Serve();
+  if (argv[1] == std::string("bench")) return Bench(std::stoi(argv[2]));
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   auto channel = grpc::CreateCustomChannel(std::string("127.0.0.1:") + argv[2],

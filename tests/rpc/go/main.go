@@ -8,10 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -24,7 +28,7 @@ import (
 
 type server struct{ pb.UnimplementedMatrixServer }
 
-func end(tag string) string { return tag[strings.IndexByte(tag, '/')+1:] }
+func end(tag string) string { return strings.Split(tag, "/")[1] }
 
 func goesOn(tag string) bool {
 	switch end(tag) {
@@ -47,7 +51,57 @@ func act(ctx context.Context, tag string) (*pb.Answer, error) {
 	return &pb.Answer{Number: 42}, nil
 }
 
-func (server) Unary(ctx context.Context, ask *pb.Ask) (*pb.Answer, error) { return act(ctx, ask.Tag) }
+// next is the next server of a chain.
+var next pb.MatrixClient
+
+func (server) Unary(ctx context.Context, ask *pb.Ask) (*pb.Answer, error) {
+	// Of a chain: as many calls of the next server as the first digit says, each with the other digits.
+	if next != nil && ask.Secret != "" {
+		for range int(ask.Secret[0] - '0') {
+			if _, err := next.Unary(ctx, &pb.Ask{Tag: ask.Tag, Secret: ask.Secret[1:]}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return act(ctx, ask.Tag)
+}
+
+func dial(port string) pb.MatrixClient {
+	conn, err := grpc.NewClient("127.0.0.1:"+port, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(err)
+	return pb.NewMatrixClient(conn)
+}
+
+// chain makes calls of the first server of a chain and prints what each is to make there.
+func chain(port string, roots int) {
+	stub := dial(port)
+	var all sync.WaitGroup
+	work := make(chan int)
+	var lock sync.Mutex
+	for range 8 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for root := range work {
+				plan := ""
+				for range 4 {
+					plan += string("01122"[rand.IntN(5)])
+				}
+				tag := fmt.Sprintf("chain/ok/%d", root)
+				_, err := stub.Unary(context.Background(), &pb.Ask{Tag: tag, Secret: plan})
+				must(err)
+				lock.Lock()
+				fmt.Println(tag, plan)
+				lock.Unlock()
+			}
+		}()
+	}
+	for root := range roots {
+		work <- root
+	}
+	close(work)
+	all.Wait()
+}
 
 func (server) ServerStream(ask *pb.Ask, stream grpc.ServerStreamingServer[pb.Answer]) error {
 	for number := range uint64(3) {
@@ -112,6 +166,9 @@ func must(err error) {
 func serve() {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
+	if port := os.Getenv("FETTLE_NEXT"); port != "" {
+		next = dial(port)
+	}
 	fmt.Println(listener.Addr().(*net.TCPAddr).Port)
 	s := grpc.NewServer()
 	pb.RegisterMatrixServer(s, server{})
@@ -181,9 +238,50 @@ func start(ctx context.Context, stub pb.MatrixClient, kind, tag string) (wait fu
 	}
 }
 
+// cpu is the CPU time that this process has taken.
+func cpu() time.Duration {
+	var usage syscall.Rusage
+	must(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// bench prints the CPU time of a call, client and server in this process.
+func bench(calls int) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	s := grpc.NewServer(peerServer()...)
+	pb.RegisterMatrixServer(s, server{})
+	go func() { _ = s.Serve(listener) }()
+	conn, err := grpc.NewClient(listener.Addr().String(), append(peerClient(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	must(err)
+	stub := pb.NewMatrixClient(conn)
+	ask := &pb.Ask{Tag: "unary/ok", Body: []byte("12345")}
+	run := func(calls int) {
+		for range calls {
+			_, err := stub.Unary(context.Background(), ask)
+			must(err)
+		}
+	}
+	run(calls / 4)
+	begin := cpu()
+	run(calls)
+	fmt.Println((cpu() - begin).Nanoseconds() / int64(calls))
+}
+
 func main() {
-	if os.Args[1] == "server" {
+	switch os.Args[1] {
+	case "server":
 		serve()
+		return
+	case "chain":
+		roots, err := strconv.Atoi(os.Args[3])
+		must(err)
+		chain(os.Args[2], roots)
+		return
+	case "bench":
+		calls, err := strconv.Atoi(os.Args[2])
+		must(err)
+		bench(calls)
 		return
 	}
 	conn, err := grpc.NewClient("127.0.0.1:"+os.Args[2], grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())

@@ -29,8 +29,10 @@ import java.util.concurrent.TimeUnit;
 public final class Matrix {
     static final BufferedReader INPUT = new BufferedReader(new InputStreamReader(System.in));
 
+    static MatrixGrpc.MatrixBlockingStub next;
+
     static String end(String tag) {
-        return tag.substring(tag.indexOf('/') + 1);
+        return tag.split("/")[1];
     }
 
     static boolean goesOn(String tag) {
@@ -64,6 +66,12 @@ public final class Matrix {
         @Override
         public void unary(Ask ask, StreamObserver<Answer> out) {
             mayBeCancelled(out);
+            // Of a chain: as many calls of the next server as the first digit says, each with the other digits.
+            if (next != null && !ask.getSecret().isEmpty()) {
+                for (int n = ask.getSecret().charAt(0) - '0'; n > 0; n--) {
+                    next.unary(ask.toBuilder().setSecret(ask.getSecret().substring(1)).build());
+                }
+            }
             act(ask.getTag(), out, true);
         }
 
@@ -121,6 +129,12 @@ public final class Matrix {
     }
 
     static void serve() throws Exception {
+        String port = System.getenv("FETTLE_NEXT");
+        if (port != null) {
+            next = MatrixGrpc.newBlockingStub(NettyChannelBuilder.forAddress("127.0.0.1", Integer.parseInt(port))
+                    .usePlaintext()
+                    .build());
+        }
         Server server = NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", 0))
                 .addService(new Service())
                 .build()
@@ -187,10 +201,37 @@ public final class Matrix {
         return running;
     }
 
+    /** Prints the CPU time of a call, client and server in this process. */
+    static void bench(int calls) throws Exception {
+        var system = (com.sun.management.OperatingSystemMXBean)
+                java.lang.management.ManagementFactory.getOperatingSystemMXBean();
+        Server server = NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", 0))
+                .addService(new Service())
+                .build()
+                .start();
+        ManagedChannel channel =
+                NettyChannelBuilder.forAddress("127.0.0.1", server.getPort()).usePlaintext().build();
+        MatrixGrpc.MatrixBlockingStub stub = MatrixGrpc.newBlockingStub(channel);
+        Ask ask = Ask.newBuilder().setTag("unary/ok").setBody(ByteString.copyFromUtf8("12345")).build();
+        // Until what runs often is compiled.
+        for (int i = 0; i < 2 * calls; i++) {
+            stub.unary(ask);
+        }
+        long begin = system.getProcessCpuTime();
+        for (int i = 0; i < calls; i++) {
+            stub.unary(ask);
+        }
+        System.out.println((system.getProcessCpuTime() - begin) / calls);
+        System.exit(0);
+    }
+
     public static void main(String[] arguments) throws Exception {
         if (arguments[0].equals("server")) {
             serve();
             return;
+        }
+        if (arguments[0].equals("bench")) {
+            bench(Integer.parseInt(arguments[1]));
         }
         ManagedChannel channel = NettyChannelBuilder.forAddress("127.0.0.1", Integer.parseInt(arguments[1]))
                 .usePlaintext()

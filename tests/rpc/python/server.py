@@ -1,5 +1,6 @@
 """The server of the matrix: `server.py`; prints its port."""
 
+import os
 import sys
 import time
 from concurrent import futures
@@ -28,6 +29,10 @@ class Matrix(matrix_pb2_grpc.MatrixServicer):
         return matrix_pb2.Answer(number=42)
 
     def Unary(self, request, context):
+        # Of a chain: as many calls of the next server as the first digit says, each with the other digits.
+        if following is not None and request.secret:
+            for _ in range(int(request.secret[0])):
+                following.Unary(matrix_pb2.Ask(tag=request.tag, secret=request.secret[1:]))
         return self.act(request.tag, context)
 
     def ServerStream(self, request, context):
@@ -53,6 +58,9 @@ class Matrix(matrix_pb2_grpc.MatrixServicer):
         self.act(tag, context)
 
 
+following = None
+if os.environ.get("FETTLE_NEXT"):
+    following = matrix_pb2_grpc.MatrixStub(grpc.insecure_channel("127.0.0.1:" + os.environ["FETTLE_NEXT"]))
 server = grpc.server(futures.ThreadPoolExecutor(64))
 matrix_pb2_grpc.add_MatrixServicer_to_server(Matrix(), server)
 port = server.add_insecure_port("127.0.0.1:0")

@@ -12,6 +12,7 @@ pub mod machine;
 pub mod measure;
 pub mod probe;
 pub mod programs;
+pub mod rpc;
 pub mod sample;
 pub mod tune;
 pub mod variants;
@@ -35,6 +36,8 @@ pub enum Bench {
     Census(census::Options),
     /// How fast programs are as jars, next to native ones, QEMU and plain Java
     Jar(jar::Options),
+    /// What traced RPC stubs cost a call, next to OpenTelemetry
+    Rpc(rpc::Options),
     /// What laying out the hot code of running programs brings
     Tune(tune::Options),
 }
@@ -50,6 +53,7 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Locks(options) => locks::run(options),
         Bench::Census(options) => census::run(options),
         Bench::Jar(options) => jar::run(options),
+        Bench::Rpc(options) => rpc::run(options),
         Bench::Tune(options) => tune::run(options),
     }
 }

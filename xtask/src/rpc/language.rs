@@ -19,6 +19,8 @@ pub enum Language {
     Cpp,
     /// grpc-java
     Java,
+    /// tonic
+    Rust,
 }
 
 /// Versions of generators and libraries that tests are run with.
@@ -28,6 +30,7 @@ const GO_GENERATORS: [&str; 2] = [
 ];
 const PYTHON_PACKAGES: [&str; 3] = ["grpcio==1.85.*", "grpcio-tools==1.85.*", "setuptools"];
 
+const OPENTELEMETRY: [&str; 2] = ["opentelemetry-sdk", "opentelemetry-instrumentation-grpc"];
 const JAVA_GENERATOR: &str = "io.grpc:protoc-gen-grpc-java:1.68.1:exe:linux-x86_64";
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy";
 const MAVEN_COPY_ALL: &str =
@@ -37,6 +40,7 @@ const MAVEN_COPY_ALL: &str =
 pub struct Programs {
     server: Vec<String>,
     client: Vec<String>,
+    bench: Vec<String>,
     folder: PathBuf,
 }
 
@@ -52,9 +56,18 @@ impl Programs {
         command(&[&limited, &self.client[..]].concat(), &self.folder)
     }
 
-    /// Where the stubs' names files are.
-    pub fn names(&self) -> PathBuf {
-        self.folder.join("matrix.fettle-calls")
+    /// The client of a chain, whose arguments are a port and how many calls to make.
+    pub fn chain(&self) -> Command {
+        let mut words = self.client.clone();
+        if let Some(role) = words.last_mut() {
+            *role = "chain".to_owned();
+        }
+        command(&words, &self.folder)
+    }
+
+    /// What prints the CPU time of a call in nanoseconds, and is given how many to make.
+    pub fn bench(&self) -> Command {
+        command(&self.bench, &self.folder)
     }
 }
 
@@ -75,39 +88,87 @@ impl Language {
         self != Language::Cpp
     }
 
-    /// Builds the test programs with stubs that have `options`. An error says what is missing.
-    pub fn build(self, plugin: &Path, options: &str) -> Result<Programs> {
-        let name = self.name();
-        let folder = repo::target().join("rpc").join(&name);
+    /// Builds the test programs with stubs of a kind. An error says what is missing.
+    pub fn build(self, plugin: &Path, stubs: &Stubs) -> Result<Programs> {
+        let folder = format!("{}-{}", self.name(), stubs.name());
+        let folder = repo::target().join("rpc").join(folder);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder)?;
-        let job = Job { plugin, options, folder: &folder, tests: repo::root().join("tests/rpc") };
+        let job = Job { plugin, stubs, folder: &folder, tests: repo::root().join("tests/rpc") };
         match self {
             Language::Go => job.go(),
             Language::Python => job.python(),
             Language::Cpp => job.cpp(),
             Language::Java => job.java(),
+            Language::Rust => job.rust(),
+        }
+    }
+}
+
+/// What stubs a program is built with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stubs {
+    /// Those of gRPC, and nothing else.
+    Plain,
+    /// Those of gRPC, and what OpenTelemetry has for them.
+    OpenTelemetry,
+    /// Ours with these options.
+    Woven(String),
+}
+
+impl Stubs {
+    fn name(&self) -> &'static str {
+        match self {
+            Stubs::Plain => "plain",
+            Stubs::OpenTelemetry => "opentelemetry",
+            Stubs::Woven(_) => "woven",
         }
     }
 }
 
 struct Job<'a> {
     plugin: &'a Path,
-    options: &'a str,
+    stubs: &'a Stubs,
     folder: &'a Path,
     tests: PathBuf,
 }
 
 impl Job<'_> {
-    /// Adds what every compiler is told.
-    fn stubs(&self, compiler: &mut Command, lang: &str, out: &str, more: &str) -> Result<()> {
+    /// Adds what every compiler is told. `plain` is the generator's own output option, with its plugin before it.
+    fn stubs(
+        &self,
+        compiler: &mut Command,
+        lang: &str,
+        out: &str,
+        more: &str,
+        plain: &[String],
+    ) -> Result<()> {
         compiler.current_dir(self.folder);
         compiler.arg(format!("-I{}", self.tests.display()));
         compiler.arg(format!("-I{}", repo::root().join("runtime/rpc").display()));
-        compiler.arg(format!("--plugin=protoc-gen-fettle={}", self.plugin.display()));
-        compiler.arg(format!("--fettle_out={out}"));
-        compiler.arg(format!("--fettle_opt=lang={lang},{}{more}", self.options));
+        match self.stubs {
+            Stubs::Woven(options) => {
+                compiler.arg(format!("--plugin=protoc-gen-fettle={}", self.plugin.display()));
+                compiler.arg(format!("--fettle_out={out}"));
+                compiler.arg(format!("--fettle_opt=lang={lang},{options}{more}"));
+            }
+            Stubs::Plain | Stubs::OpenTelemetry => {
+                compiler.args(plain);
+            }
+        }
         proc::output_of(compiler.arg("matrix.proto")).map(drop)
+    }
+
+    /// A program that does all by its first argument.
+    fn programs(&self, program: &[&str]) -> Programs {
+        let with =
+            |role: &str| program.iter().chain([&role]).map(|word| (*word).to_owned()).collect();
+        Programs {
+            server: with("server"),
+            client: with("client"),
+            bench: with("bench"),
+            folder: self.folder.to_owned(),
+        }
     }
 
     fn copy(&self, from: &str, names: &[&str]) -> Result<()> {
@@ -135,7 +196,14 @@ impl Job<'_> {
             }
         }
         std::fs::create_dir_all(self.folder.join("pb"))?;
-        self.copy("go", &["main.go"])?;
+        self.copy("go", &["main.go", "peer.go"])?;
+        let tags = match self.stubs {
+            Stubs::OpenTelemetry => {
+                self.copy("go", &["otel.go"])?;
+                "-tags=otel"
+            }
+            _ => "-tags=",
+        };
         let modules = std::fs::read_to_string(self.tests.join("go/go.mod"))?;
         let root = repo::root().join("runtime");
         let modules = modules.replace("../../../runtime", &root.display().to_string());
@@ -145,24 +213,20 @@ impl Job<'_> {
         compiler.args(["--go_out=pb", "--go_opt=paths=source_relative"]);
         let grpc = bin.join("protoc-gen-go-grpc");
         let more = format!(",paths=source_relative,generator={}", grpc.display());
-        self.stubs(&mut compiler, "go", "pb", &more)?;
-        std::fs::rename(
-            self.folder.join("pb/matrix.fettle-calls"),
-            self.folder.join("matrix.fettle-calls"),
-        )?;
+        let plain = [
+            format!("--plugin=protoc-gen-go-grpc={}", grpc.display()),
+            "--go-grpc_out=pb".to_owned(),
+            "--go-grpc_opt=paths=source_relative".to_owned(),
+        ];
+        self.stubs(&mut compiler, "go", "pb", &more, &plain)?;
         let go = |arguments: &[&str]| -> Result<()> {
             let mut go = Command::new("go");
             go.args(arguments).current_dir(self.folder).env("GOFLAGS", "-mod=mod");
             proc::output_of(&mut go).map(drop)
         };
         go(&["mod", "tidy"])?;
-        go(&["build", "-o", "matrix", "."])?;
-        let program = self.folder.join("matrix").display().to_string();
-        Ok(Programs {
-            server: vec![program.clone(), "server".to_owned()],
-            client: vec![program, "client".to_owned()],
-            folder: self.folder.to_owned(),
-        })
+        go(&["build", tags, "-o", "matrix", "."])?;
+        Ok(self.programs(&["./matrix"]))
     }
 
     fn cpp(&self) -> Result<Programs> {
@@ -172,12 +236,14 @@ impl Job<'_> {
         self.copy("cpp", &["matrix.cc"])?;
         let mut compiler = Command::new("protoc");
         compiler.args(["--cpp_out=.", "fettle.proto"]);
-        self.stubs(&mut compiler, "cpp", ".", "")?;
+        let own = "/usr/bin/grpc_cpp_plugin";
+        let plain = [format!("--plugin=protoc-gen-grpc={own}"), "--grpc_out=.".to_owned()];
+        self.stubs(&mut compiler, "cpp", ".", "", &plain)?;
         let library = ["--cflags", "--libs", "grpc++", "protobuf"];
         let flags = proc::output_of(Command::new("pkg-config").args(library))?;
         let runtime = repo::root().join("runtime");
         let mut build = Command::new("g++");
-        build.current_dir(self.folder).args(["-O1", "-std=c++14", "-Wall", "-Wextra", "-I."]);
+        build.current_dir(self.folder).args(["-O2", "-std=c++14", "-Wall", "-Wextra", "-I."]);
         build.arg(format!("-I{}", runtime.join("rpc/cpp").display()));
         build.arg(format!("-I{}", runtime.join("sensor").display()));
         build.args([
@@ -189,12 +255,7 @@ impl Job<'_> {
             "matrix",
         ]);
         proc::output_of(build.args(flags.split_whitespace()))?;
-        let program = self.folder.join("matrix").display().to_string();
-        Ok(Programs {
-            server: vec![program.clone(), "server".to_owned()],
-            client: vec![program, "client".to_owned()],
-            folder: self.folder.to_owned(),
-        })
+        Ok(self.programs(&["./matrix"]))
     }
 
     fn java(&self) -> Result<Programs> {
@@ -226,11 +287,11 @@ impl Job<'_> {
         let mut compiler = Command::new("protoc");
         compiler.args(["--java_out=.", "fettle.proto"]);
         let more = format!(",generator={}", generator.display());
-        self.stubs(&mut compiler, "java", ".", &more)?;
-        std::fs::rename(
-            self.folder.join("dev/fettle/matrix/matrix.fettle-calls"),
-            self.folder.join("matrix.fettle-calls"),
-        )?;
+        let plain = [
+            format!("--plugin=protoc-gen-grpc-java={}", generator.display()),
+            "--grpc-java_out=.".to_owned(),
+        ];
+        self.stubs(&mut compiler, "java", ".", &more, &plain)?;
         let mut sources = Vec::new();
         let runtime = repo::root().join("runtime");
         for folder in
@@ -245,20 +306,35 @@ impl Job<'_> {
             .args(["-nowarn", "-d", "classes", "-cp", &path])
             .args(&sources);
         proc::output_of(&mut javac)?;
-        let run = |role: &str| {
-            let words = ["java", "-cp", &format!("classes:{path}"), "Matrix", role];
-            words.map(str::to_owned).to_vec()
+        Ok(self.programs(&["java", "-cp", &format!("classes:{path}"), "Matrix"]))
+    }
+
+    fn rust(&self) -> Result<Programs> {
+        apt::ensure(&["protobuf-compiler".to_owned()])?;
+        std::fs::create_dir_all(self.folder.join("src"))?;
+        self.copy("rust", &["build.rs", "src/main.rs"])?;
+        let manifest = std::fs::read_to_string(self.tests.join("rust/Cargo.toml"))?;
+        let root = repo::root().display().to_string();
+        std::fs::write(self.folder.join("Cargo.toml"), manifest.replace("../../..", &root))?;
+        // Dependencies are kept from run to run.
+        let target = repo::target_folder("rpc/rust-target")?;
+        let mut cargo = Command::new("cargo");
+        cargo.args(["build", "--quiet"]).current_dir(self.folder);
+        let options = match self.stubs {
+            Stubs::Woven(options) => options.as_str(),
+            _ => "plain",
         };
-        Ok(Programs {
-            server: run("server"),
-            client: run("client"),
-            folder: self.folder.to_owned(),
-        })
+        cargo.env("CARGO_TARGET_DIR", &target).env("FETTLE_OPTIONS", options);
+        cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
+        let protos = format!("{}:{root}/runtime/rpc", self.tests.display());
+        proc::output_of(cargo.env("FETTLE_PROTOS", protos))?;
+        std::fs::copy(target.join("debug/matrix"), self.folder.join("matrix"))?;
+        Ok(self.programs(&["./matrix"]))
     }
 
     fn python(&self) -> Result<Programs> {
         let python = python()?;
-        self.copy("python", &["server.py", "client.py"])?;
+        self.copy("python", &["server.py", "client.py", "bench.py"])?;
         let mut compiler = Command::new(&python);
         compiler.args(["-m", "grpc_tools.protoc"]);
         // The plugin runs `python3`, which is to be the same.
@@ -267,11 +343,18 @@ impl Job<'_> {
             compiler.env("PATH", format!("{}:{path}", bin.display()));
         }
         compiler.args(["--python_out=.", "fettle.proto"]);
-        self.stubs(&mut compiler, "python", ".", ",generator=grpc_tools")?;
+        let plain = ["--grpc_python_out=.".to_owned()];
+        self.stubs(&mut compiler, "python", ".", ",generator=grpc_tools", &plain)?;
+        if *self.stubs == Stubs::OpenTelemetry {
+            let mut pip = Command::new(&python);
+            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+            proc::output_of(pip.args(OPENTELEMETRY))?;
+        }
         let run = |program: &str| vec![python.display().to_string(), program.to_owned()];
         Ok(Programs {
             server: run("server.py"),
             client: run("client.py"),
+            bench: run("bench.py"),
             folder: self.folder.to_owned(),
         })
     }

@@ -1,7 +1,8 @@
 //! `cargo xtask rpc`: real gRPC programs with stubs of `protoc-gen-fettle`, and whether each of their calls is
 //! reported once, with the right end, however it ends.
 
-mod language;
+mod chain;
+pub mod language;
 mod matrix;
 mod proxy;
 
@@ -11,7 +12,7 @@ use std::process::Command;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-pub use language::Language;
+pub use language::{Language, Stubs};
 
 use crate::{fettle, proc, repo};
 
@@ -24,6 +25,9 @@ pub struct Options {
     /// What stubs record
     #[arg(long, default_value = "performance")]
     mode: String,
+    /// Run a chain of servers in all languages instead, with so many calls of the first
+    #[arg(long, value_name = "CALLS")]
+    chain: Option<u32>,
     /// The fettle to test [default: built from this tree]
     #[arg(long, value_name = "FILE")]
     fettle: Option<PathBuf>,
@@ -46,6 +50,7 @@ impl Options {
         Options {
             languages: Vec::new(),
             mode: "performance".to_owned(),
+            chain: None,
             fettle: Some(binary.to_owned()),
         }
     }
@@ -58,6 +63,12 @@ pub fn run(options: &Options) -> Result<Score> {
         None => fettle::binary(None)?,
     };
     let plugin = plugin()?;
+    if let Some(roots) = options.chain {
+        let stubs = Stubs::Woven(format!("mode={},id=traceparent", options.mode));
+        let build = |language: Language| language.build(&plugin, &stubs);
+        let (right, all) = chain::run(&build, &binary, roots)?;
+        return Ok(Score { passed: right, failed: all - right, ..Score::default() });
+    }
     let languages = match options.languages.is_empty() {
         true => Language::value_variants(),
         false => &options.languages,
@@ -66,7 +77,7 @@ pub fn run(options: &Options) -> Result<Score> {
     for language in languages {
         let name = language.name();
         let stubs = format!("mode={},id=traceparent", options.mode);
-        let programs = match language.build(&plugin, &stubs) {
+        let programs = match language.build(&plugin, &Stubs::Woven(stubs)) {
             Ok(programs) => programs,
             Err(error) => {
                 let why = format!("calls in {name}: {error:#}");
@@ -75,7 +86,7 @@ pub fn run(options: &Options) -> Result<Score> {
                 continue;
             }
         };
-        let cells = matrix::run(&programs, &binary, language.counts_streams())?;
+        let cells = matrix::run(&programs, &binary, *language)?;
         matrix::print(&name, &cells);
         let right = cells.iter().flatten().filter(|cell| cell.right).count();
         score.passed += right;
@@ -86,7 +97,7 @@ pub fn run(options: &Options) -> Result<Score> {
 }
 
 /// The plugin, built from this tree.
-fn plugin() -> Result<PathBuf> {
+pub fn plugin() -> Result<PathBuf> {
     proc::step(Command::new("cargo").args(["build", "--quiet", "-p", "fettle-rpc"]))?;
     Ok(repo::target().join("debug/protoc-gen-fettle"))
 }

@@ -21,6 +21,7 @@ mod names;
 mod options;
 mod request;
 mod schema;
+pub mod tonic;
 mod weave;
 mod wire;
 
@@ -100,6 +101,11 @@ fn generator_of(options: &Options) -> Result<Generator> {
         Language::Python => Generator::choose(named, &[weave::python::GENERATOR], true),
         Language::Cpp => Generator::choose(named, &[weave::cpp::GENERATOR], false),
         Language::Java => Generator::choose(named, &[weave::java::GENERATOR], false),
+        Language::Rust => Err(Error::Option {
+            option: "lang=rust".to_owned(),
+            problem: "tonic's stubs are made by build.rs: call fettle_rpc::tonic::weave there"
+                .to_owned(),
+        }),
     }
 }
 
@@ -109,6 +115,7 @@ fn woven(language: Language, name: &str, content: String, job: &Job<'_>) -> Resu
         Language::Python => (weave::python::GENERATOR, weave::python::weave),
         Language::Cpp => (weave::cpp::GENERATOR, weave::cpp::weave),
         Language::Java => (weave::java::GENERATOR, weave::java::weave),
+        Language::Rust => (weave::rust::GENERATOR, weave::rust::weave),
     };
     let mut text = Text { generator, file: name.to_owned(), text: content };
     weave(&mut text, job)?;

@@ -73,6 +73,8 @@ pub struct Recorded {
     pub kind: u64,
     /// Whether it is repeated.
     pub repeated: bool,
+    /// Whether it is one of several of which a message has one.
+    pub in_oneof: bool,
     /// What of it.
     pub what: What,
     /// Its first word among those of fields.

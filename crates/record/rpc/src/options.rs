@@ -15,6 +15,8 @@ pub enum Language {
     Cpp,
     /// Java, by protoc-gen-grpc-java.
     Java,
+    /// Rust, by tonic-prost-build in a build script ([`crate::tonic`]).
+    Rust,
 }
 
 impl Language {
@@ -25,6 +27,7 @@ impl Language {
             Language::Python => "python",
             Language::Cpp => "cpp",
             Language::Java => "java",
+            Language::Rust => "rust",
         }
     }
 }
@@ -114,6 +117,7 @@ impl Options {
                         "python" => Language::Python,
                         "cpp" | "c++" => Language::Cpp,
                         "java" => Language::Java,
+                        "rust" => Language::Rust,
                         _ => return bad(option, known("go, python, cpp, java")),
                     });
                 }

@@ -272,12 +272,16 @@ fn asked(options: &[u8]) -> Result<Asked> {
 
 fn marked_field(bytes: &[u8], path: &[u64], file: &RawFile<'_>, into: &mut Marked) -> Result<()> {
     let (mut name, mut repeated, mut kind, mut options) = (String::new(), false, 0, Vec::new());
+    let (mut in_oneof, mut is_optional) = (false, false);
     for field in Fields::of(bytes) {
         match field? {
             (1, value) => name = value.text(),
             (4, value) => repeated = value.number() == 3,
             (5, value) => kind = value.number(),
             (8, value) => options.extend_from_slice(value.bytes()),
+            // A field that is `optional` is alone in a oneof that only the compiler sees.
+            (9, _) => in_oneof = true,
+            (17, value) => is_optional = value.number() != 0,
             _ => {}
         }
     }
@@ -305,20 +309,12 @@ fn marked_field(bytes: &[u8], path: &[u64], file: &RawFile<'_>, into: &mut Marke
         name: called,
         kind,
         repeated,
+        in_oneof: in_oneof && !is_optional,
         what,
         word: 0,
     };
     if asked.key {
-        let what = match kind {
-            _ if repeated => None,
-            4 | 6 | 7 | 8 | 13 => Some(What::Unsigned),
-            3 | 5 | 14..=18 => Some(What::Signed),
-            1 | 2 => Some(What::Float),
-            9 => Some(What::Text),
-            12 => Some(What::Bytes),
-            _ => None,
-        };
-        let Some(what) = what else {
+        let Some(what) = value_of(kind).filter(|_| !repeated) else {
             let problem = format!(
                 "field {name} is a message or repeated: (fettle).key is for numbers and texts; \
                  mark a field of a request or response itself"
@@ -330,12 +326,24 @@ fn marked_field(bytes: &[u8], path: &[u64], file: &RawFile<'_>, into: &mut Marke
     if asked.size {
         if !repeated && !matches!(kind, 9 | 12) {
             let problem = format!(
-                "field {name} has no size: (fettle).size is for texts, bytes and \
-                                   repeated fields"
+                "field {name} has no size: (fettle).size is for texts, bytes and repeated \
+                 fields"
             );
             return refuse(&[2], problem);
         }
         into.push(recorded(format!("{name}_size"), What::Size));
     }
     Ok(())
+}
+
+/// What a field of a type is recorded as; nothing if it is a message.
+fn value_of(kind: u64) -> Option<What> {
+    Some(match kind {
+        4 | 6 | 7 | 8 | 13 => What::Unsigned,
+        3 | 5 | 14..=18 => What::Signed,
+        1 | 2 => What::Float,
+        9 => What::Text,
+        12 => What::Bytes,
+        _ => return None,
+    })
 }

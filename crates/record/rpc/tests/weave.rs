@@ -156,6 +156,30 @@ fn cpp_and_java() {
     check("java", "1.68", ",id=traceparent", "java-1.68.woven");
 }
 
+/// tonic's stubs are woven by a build script, with a set of descriptions.
+#[test]
+fn rust_by_a_build_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let generated = std::fs::read_to_string(golden("rust-0.14.txt")).unwrap();
+    std::fs::write(path("shop.v1.rs"), &generated).unwrap();
+    let mut set = Vec::new();
+    let bytes = request("");
+    for file in fettle_rpc::read(&bytes).unwrap().files {
+        put(&mut set, 1, file);
+    }
+    std::fs::write(path("set"), set).unwrap();
+    fettle_rpc::tonic::weave(&path("set"), &["shop.proto"], folder.path(), "id=traceparent")
+        .unwrap();
+    let changed = changed(&generated, &std::fs::read_to_string(path("shop.v1.rs")).unwrap());
+    let expected = golden("rust-0.14.woven");
+    if std::env::var_os("FETTLE_BLESS").is_some() {
+        std::fs::write(&expected, &changed).unwrap();
+    }
+    assert_eq!(changed, std::fs::read_to_string(expected).unwrap());
+    assert!(path("shop.fettle-calls").exists() && path("shop.fettle-schema").exists());
+}
+
 #[test]
 fn go_with_all_hooks_and_code_of_ones_own() {
     let folder = tempfile::tempdir().unwrap();

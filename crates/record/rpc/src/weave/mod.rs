@@ -5,6 +5,7 @@ pub mod cpp;
 pub mod go;
 pub mod java;
 pub mod python;
+pub mod rust;
 
 use crate::error::{Error, Place, Result};
 use crate::hooks::{HOOKS, Hooks};
