@@ -1,9 +1,9 @@
-//! New code made by threads of its own, while the thread that traces serves the program.
+//! Rewritten text is made by threads of its own, while the tracing thread serves the program.
 //!
-//! To lift and rewrite a large file takes seconds. The thread that wants its new code stands still so
-//! long, as it has to: but all others of the program go on, their births are answered and their rings
-//! emptied. Files that are wanted at once, as all libraries of a program are at its start, are made at
-//! once.
+//! To lift and rewrite a large file takes seconds. The thread that needs the rewritten text is stopped
+//! for so long, as it must be; all other threads of the program run, their `clone` stops are answered
+//! and their rings emptied. Files that are wanted at once, as all libraries of a program are at its
+//! start, are rewritten in parallel.
 //!
 //! The jobs are rayon's, whose threads also share the work within a file.
 
@@ -17,25 +17,26 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What takes less is not told of.
+/// What takes less is not reported.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// So often it is told how far a file is.
+/// How often the progress of a file is reported.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// How far new code is that somebody waits for.
+/// Progress of rewriting a file for which a thread is stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct Preparing<'a> {
     /// A file that is not done, the one with most functions to go.
     pub path: &'a Path,
-    /// Its functions that have new code, of all that are known; none is known until the file was lifted.
+    /// Its functions that were rewritten, of all that are known; none is known until the file was
+    /// lifted.
     pub functions: (usize, usize),
     /// Files that are not done.
     pub files: usize,
-    /// Nothing was told yet of those that are being made together.
+    /// Nothing was reported yet of those that are being made together.
     pub first: bool,
 }
 
-/// Who is told how far new code is that takes longer than a second; `None` when it is there.
+/// Notified of the progress of rewritten text that takes longer than a second; `None` when it is there.
 pub type TellPreparing = fn(Option<Preparing<'_>>);
 
 /// How far a file is.
@@ -43,11 +44,11 @@ pub type TellPreparing = fn(Option<Preparing<'_>>);
 pub struct Far {
     /// Functions that were lifted.
     pub all: AtomicUsize,
-    /// Those that have new code, or are known to stay as they are.
+    /// Those that were rewritten, or are known to be left unmodified.
     pub done: AtomicUsize,
 }
 
-/// A file whose new code is being made.
+/// A file whose rewritten text is being made.
 struct Job<T> {
     path: PathBuf,
     far: Arc<Far>,
@@ -70,21 +71,21 @@ impl<T> Job<T> {
     }
 }
 
-/// Files, by what identifies them, whose new code is being made, or is there and was not asked for yet.
+/// Files, by identity, whose rewritten text is being made, or is there and was not asked for yet.
 pub(crate) struct Ahead<K, T> {
     jobs: HashMap<K, Job<T>>,
     tell: Option<TellPreparing>,
-    /// Since when somebody waits, and when it was told how far that is.
+    /// Since when a thread waits, and when its progress was last reported.
     waiting: Option<(Instant, Option<Instant>)>,
 }
 
 impl<K: Copy + Eq + Hash, T: Send + 'static> Ahead<K, T> {
-    /// Nothing yet; `tell` is told of what takes long.
+    /// Nothing yet; `tell` is notified of what takes long.
     pub(crate) fn new(tell: Option<TellPreparing>) -> Ahead<K, T> {
         Ahead { jobs: HashMap::new(), tell, waiting: None }
     }
 
-    /// Begins to make new code for a file, unless that has begun.
+    /// Begins to rewrite a file, unless that has begun.
     pub(crate) fn begin(
         &mut self,
         file: K,
@@ -98,13 +99,13 @@ impl<K: Copy + Eq + Hash, T: Send + 'static> Ahead<K, T> {
         let far = Arc::new(Far::default());
         let of_job = far.clone();
         rayon::spawn(move || {
-            // Nobody may be there any more who wants it.
+            // The receiver may be gone.
             let _ = give.send(catch_unwind(AssertUnwindSafe(|| make(&of_job))));
         });
         self.jobs.insert(file, Job { path: path.to_owned(), far, result, made: None });
     }
 
-    /// Whether nobody would have to wait for a file that has begun.
+    /// Whether a file that has begun could be had without waiting.
     pub(crate) fn is_ready(&mut self, file: K) -> bool {
         let Some(job) = self.jobs.get_mut(&file) else { return true };
         job.look(Duration::ZERO);
@@ -139,7 +140,7 @@ impl<K: Copy + Eq + Hash, T: Send + 'static> Ahead<K, T> {
         }
     }
 
-    /// Somebody waits: tells how far it is, if that takes long, and was not told just now.
+    /// A thread waits: reports the progress, if that takes long and was not reported just now.
     fn tell_waiting(&mut self) {
         let now = Instant::now();
         let (since, told) = *self.waiting.get_or_insert((now, None));

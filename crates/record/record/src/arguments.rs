@@ -45,9 +45,10 @@ impl ArgumentRequest {
 pub struct Recorded {
     /// For the probes.
     pub classes: HashMap<LinkAddr, Arguments>,
-    /// For whoever reads the trace, by the function's entry: index, name and type.
+    /// For readers of the trace, by the function's entry: index, name and type.
     pub parameters: HashMap<LinkAddr, Vec<(i32, String, ParameterType)>>,
-    /// Functions that were asked for, but nobody knows what they take.
+    /// Functions that were asked for, but of which no debug information or prototype says what they
+    /// take.
     pub unknown: Vec<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Recordings of the kernel's events alone: nothing is put into any process, and nobody traces.
+//! Untraced recordings, of the kernel's events alone: nothing is put into any process, and no process is
+//! traced.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,9 +20,9 @@ use crate::session::Outliving;
 /// Whose events are recorded.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// A program's that is started, and of all that it begets.
+    /// A program's that is started, and its descendants'.
     Command(Vec<OsString>),
-    /// Of running processes, their descendants, and what they beget.
+    /// Those of running processes, and of their descendants, present and future.
     Running(Vec<u32>),
     /// Everybody's.
     System,
@@ -39,7 +40,7 @@ pub struct KernelRecording {
     pub remote: Option<Remote>,
     /// How.
     pub kernel: KernelOptions,
-    /// The longest that it goes on, if nobody stops it. A program that was started ends by itself.
+    /// The longest that it goes on, if it is not stopped. A program that was started ends by itself.
     pub duration: Option<Duration>,
     /// What becomes of processes that outlive the program that was started.
     pub outliving: Outliving,
@@ -54,13 +55,14 @@ pub struct KernelOutcome {
     pub finished: Finished,
 }
 
-/// What reads from a program ends right after it, although nobody waits for that: so long it is recorded.
+/// What reads from a program ends right after it, although Fettle does not wait for that: it is recorded
+/// for so much longer.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How often we look whether it is over.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Records until the program has ended, or also all that it begot, or until `stop` is set. Of processes that
-/// run already `begun` is told when nothing that they do from then on is missed.
+/// Records until the program has ended, or also all of its descendants, or until `stop` is set. For
+/// processes that run already, `begun` is called once nothing that they do from then on is missed.
 ///
 /// # Errors
 ///
@@ -96,7 +98,8 @@ pub fn record_kernel(
             return Err(error);
         }
     };
-    // Should the recording be cut off, or be looked at before its end: who was there before it.
+    // Should the recording be cut off, or be read before its end: the processes that were there before
+    // it.
     let mut known = |lives: &Lives| {
         let (processes, threads) = lives.so_far();
         let manifest = manifest.clone();

@@ -5,8 +5,8 @@
 //! themselves measure of it is the part of their cost that falls inside of measured intervals;
 //! the rest of what a call takes longer falls outside, on the caller.
 //!
-//! Calls are sampled here as in programs, now and then, and with jumps in between that nobody can
-//! predict: where every call is sampled, or the same in turns, the processor learns to be ready.
+//! Calls are sampled here as in programs, now and then, and with jumps in between that cannot be
+//! predicted: where every call is sampled, or the same in turns, the processor learns to be ready.
 
 use std::ptr;
 use std::sync::OnceLock;
@@ -37,8 +37,8 @@ pub fn measure(mode: Mode) -> ProbeCost {
     if !mode.is_timed() {
         return ProbeCost::default();
     }
-    // A thread of its own: its gs base is set to a thread block, which nothing else would mind,
-    // but nobody should have to know.
+    // A thread of its own, as its gs base is set to a thread block: that would do no harm here, but
+    // callers should not have to know.
     let worker = std::thread::spawn(move || measure_here(mode));
     worker.join().ok().flatten().unwrap_or_default()
 }
@@ -193,8 +193,8 @@ fn measure_samples() -> Option<SampleCost> {
     })
 }
 
-/// Ticks that the probes of a call take which is not sampled. An idle processor would do that
-/// beside a call of an empty function, so the function is one that keeps it busy.
+/// Ticks that the probes of a call take which is not sampled. An idle processor would do that in
+/// parallel with a call of an empty function, so the function is one that keeps it busy.
 fn measure_passed() -> Option<f64> {
     // lea eax, [rdi + 1]; lea ecx, [rdi + 1]; lea edx, [rdi + 1]
     let body = [0x8d, 0x47, 0x01, 0x8d, 0x4f, 0x01, 0x8d, 0x57, 0x01].repeat(16);
@@ -223,7 +223,7 @@ fn time(f: extern "sysv64" fn(), calls: u32) -> (f64, u64) {
     (begin.elapsed().as_nanos() as f64, ticks)
 }
 
-/// Ticks that [`CALLS`] calls of `f` take, with jumps in between that nobody can predict.
+/// Ticks that [`CALLS`] calls of `f` take, with unpredictable jumps in between.
 fn walk(f: extern "sysv64" fn()) -> u64 {
     let ticks = crate::clock::tsc();
     let mut random = 1u64;

@@ -53,8 +53,8 @@ impl Counted {
     }
 }
 
-/// Appends what the counters of one function tell; `count` gives each counter's value. False if
-/// control was seen to leave a block in the middle, so that counts do not add up.
+/// Appends what the counters of one function say; `count` gives each counter's value. False if control
+/// was seen to leave a block in the middle, so that counts do not add up.
 pub fn rows(
     function: u32,
     counted: &Counted,

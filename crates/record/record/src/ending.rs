@@ -39,7 +39,7 @@ impl Ending {
     ///
     /// # Errors
     ///
-    /// Those of the trace; the folder stays as a recording that was cut off.
+    /// Those of the trace; the folder then holds a recording that was cut off.
     pub fn write(
         self,
         writer: TraceWriter,

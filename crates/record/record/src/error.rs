@@ -22,7 +22,7 @@ pub enum RecordError {
         /// What the system said.
         error: io::Error,
     },
-    /// Nobody has the number that was to be recorded.
+    /// No process has the number that was to be recorded.
     #[error("there is no process {0}")]
     NoProcess(u32),
     /// The session's memory cannot be had.
@@ -45,7 +45,7 @@ pub enum RecordError {
     /// What was recorded could not be made a trace.
     #[error("{source}")]
     Unfinished {
-        /// How the program ended; `None` if it runs on.
+        /// How the program ended; `None` if it is still running.
         status: Option<ExitStatus>,
         /// Why.
         source: Box<RecordError>,

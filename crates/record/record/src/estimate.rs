@@ -11,7 +11,7 @@ pub struct Sample {
     pub waited: u64,
     /// Ticks that it was preempted: that happened to it alone.
     pub preempted: u64,
-    /// Who called it, if that is known.
+    /// Its caller, if that is known.
     pub caller: Option<u32>,
     /// Calls that it stands for; 0 if it was too long to be left to chance, and stands for itself.
     pub weight: u32,
@@ -21,10 +21,10 @@ pub struct Sample {
     pub interrupted: bool,
 }
 
-/// A sample that took so many times as long as the next shorter one was stretched: by an
-/// interrupt, or a machine that lent its processor to another. It counts as the next shorter one,
-/// and what it took beyond that counts once. Calls that are long because they call much are told
-/// by the samples in them.
+/// A sample that took so many times as long as the next shorter one was stretched: by an interrupt, or a
+/// hypervisor that gave the processor to another machine. It counts as the next shorter one, and what it
+/// took beyond that counts once. Calls that are long because they call much are known by the samples in
+/// them.
 const STRETCHED: u64 = 16;
 /// So many of a function's samples may have been stretched.
 const LONGEST: usize = 3;
@@ -38,7 +38,7 @@ pub struct Ticks {
     pub cpu: f64,
     /// Waiting, as far as samples that waited stand for others.
     pub waited: f64,
-    /// Off the processor, each time for itself.
+    /// Off-CPU, each time for itself.
     pub off_once: f64,
 }
 
@@ -49,7 +49,7 @@ struct Sums {
     waited: f64,
     /// Ticks on a processor that count once.
     cpu_once: f64,
-    /// Ticks off the processor that count once.
+    /// Off-CPU ticks that count once.
     off_once: f64,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A short call that is timed takes longer than one that is not, as what it needs has left the caches
 //! meanwhile; and one that happens to wait stands for many that do not. So sums over samples can be far
-//! more than the thread had. How long it ran and was off the processor is known, and where it was each
-//! time that it had run a little longer.
+//! more than the thread had. Its CPU time and its off-CPU time are known, and where its PC was each time
+//! that it had run a little longer.
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,7 +30,7 @@ pub struct Known {
 pub struct Thread {
     /// How long it ran.
     pub cpu: Option<f64>,
-    /// How long it was off the processor.
+    /// How long it was off-CPU.
     pub off: Option<f64>,
 }
 

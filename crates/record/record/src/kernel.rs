@@ -1,5 +1,5 @@
-//! Kernel events of a recording: a thread empties the kernel's rings into a spool beside whatever
-//! else is recorded; afterwards the spool becomes tables.
+//! Kernel events of a recording: a thread empties the kernel's rings into a spool, in parallel with
+//! whatever else is recorded; afterwards the spool becomes tables.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct KernelOptions {
     pub ring_bytes: u32,
     /// Bytes of each message on a stream socket that are looked into; 0 for none.
     pub payload: u32,
-    /// All system calls are told when they begin, not only those that have to wait.
+    /// The begin of every system call is recorded, not only of those that have to wait.
     pub call_times: bool,
 }
 
@@ -43,7 +43,8 @@ impl KernelOptions {
         self.capture_with(false)
     }
 
-    /// The same where nothing else changes the observed programs, so that their tasks' wake-ups can be told.
+    /// The same where nothing else changes the observed programs, so that their tasks' wake-ups can be
+    /// recorded.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl Running {
         Ok(Running { processes, stop, drainer: drainer.map_err(failed)? })
     }
 
-    /// Who is observed.
+    /// The observed processes.
     pub fn processes(&self) -> &Processes {
         &self.processes
     }
@@ -131,7 +132,7 @@ impl Running {
     }
 }
 
-/// Empties the rings until it is told to stop.
+/// Empties the rings until `stop` is set.
 fn drain(mut capture: Capture, writer: &mut SpoolWriter, stop: &AtomicBool, ring: usize) -> Ended {
     let mut error = None;
     let mut rounds = 0_u32;
@@ -180,7 +181,7 @@ pub struct KernelEnding {
 }
 
 impl Ended {
-    /// All that is known, with who was there before the recording began.
+    /// All that is known, with the processes that were there before the recording began.
     pub fn known(self, lives: Lives) -> KernelEnding {
         let mut notes = Vec::new();
         let losses = self.losses.unwrap_or_else(|error| {
@@ -206,7 +207,7 @@ impl KernelEnding {
     }
 
     /// Turns the spool into tables, in the trace's time, whose clock has been read at its end, and
-    /// tells the manifest what was lost.
+    /// writes into the manifest what was lost.
     ///
     /// # Errors
     ///
@@ -237,7 +238,7 @@ impl KernelEnding {
 pub struct Converted {
     /// For [`fettle_trace::Finish::events`].
     pub events: WrittenEvents,
-    /// Who there was.
+    /// The processes that there were.
     pub lives: Lives,
 }
 
@@ -346,7 +347,7 @@ fn convert(
     Ok(Converted { events: sink.writer.finish(lost)?, lives: sink.lives })
 }
 
-/// Tells the manifest what was not understood of messages.
+/// Writes into the manifest what was not understood of messages.
 fn note_messages(counts: &fettle_protocols::Counts, manifest: &mut Manifest) {
     let mut loss = |reason: String, count: u64| {
         if count > 0 {

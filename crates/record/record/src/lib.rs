@@ -1,8 +1,8 @@
 //! Recording: what happens between a program's start and a finished trace.
 //!
-//! [`session::Recorder`] follows the program's processes: it puts new code into each at its
-//! `exec`, gives every thread a slot of shared memory, and empties the slots' rings into the
-//! trace while the program runs.
+//! [`session::Recorder`] follows the program's processes: it puts rewritten text into each at its
+//! `exec`, gives every thread a slot of shared memory, and empties the slots' rings into the trace while
+//! the program runs.
 
 pub mod ahead;
 pub mod arguments;

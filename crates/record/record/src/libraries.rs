@@ -1,19 +1,19 @@
 //! Shared libraries: found when the loader says that its list has changed, rewritten before
 //! their code runs, forgotten when they are closed.
 //!
-//! At `exec` a process is given a *helper*: a few pages near the loader with a door (see
-//! [`fettle_live::DlopenHook`]) that the loader's empty debug function is made to lead to, and a table
-//! for unwinders (see [`fettle_rewrite::find_object`]). When a thread knocks at the door, we read
-//! the loader's list from the process and
+//! At `exec` a process is given a *helper*: a few pages near the loader with a dlopen hook (see
+//! [`fettle_live::DlopenHook`]), to which the loader's empty debug function (`r_brk` of its `r_debug`)
+//! is patched to jump, and a table for unwinders (see [`fettle_rewrite::find_object`]). When a thread
+//! stops at the hook (a library event), we read the loader's list from the process and
 //!
-//! 1. map new code for each new library that is wanted, within reach of it;
-//! 2. enter the new code into the table, and give the loader's record of the library program
+//! 1. map the rewritten text of each new library that is wanted, within reach of it;
+//! 2. enter the rewritten text into the table, and give the loader's record of the library program
 //!    headers that know it, as the main program's are given through the auxiliary vector;
-//! 3. write the jumps that lead to it. Nothing of the library has run yet: at a program's start
+//! 3. write the entry patches that lead to it. Nothing of the library has run yet: at a program's start
 //!    only what chooses between versions of functions (IFUNC resolvers), with `dlopen` nothing.
 //!
-//! A process that ran before it was recorded gets its door from a [`Keeper`], who also answers for all
-//! of this being taken back.
+//! A process that ran before it was recorded gets its hook from a [`Keeper`], the undo recorder, which
+//! also guarantees that all of this is reverted.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -45,20 +45,20 @@ const CODE_LEN: u64 = PAGE;
 /// Where in the helper's code page the code before `_dl_find_object` lies.
 const FIND_OBJECT: u64 = 0x400;
 const REGIONS_LEN: u64 = 4 * PAGE;
-/// So many libraries with new code may be open at once.
+/// So many libraries with rewritten text may be open at once.
 pub const REGIONS: usize = (REGIONS_LEN / Known::SIZE) as usize - 1;
 /// Longer lists of libraries are taken for broken ones.
 const LONGEST_LIST: usize = 4096;
 
-/// Where a door goes in a process, near its loader, and what leads there.
+/// Where a dlopen hook goes in a process, near its loader, and the patch that leads there.
 pub struct Hung {
-    /// The door.
+    /// The dlopen hook.
     pub door: DlopenHook,
     /// Its code, and its table with room for unwinders' behind it.
     pub regions: [Region; 2],
     /// That room.
     pub regions_at: LiveAddr,
-    /// Where the loader tells of its list of libraries.
+    /// The loader's `r_debug`, which holds its list of libraries.
     pub r_debug: LiveAddr,
     /// Leads the loader there.
     pub jump: Patch,
@@ -86,10 +86,10 @@ pub struct Loader {
     find_object: Option<LinkAddr>,
 }
 
-/// Who has given processes that ran before what they have for their libraries. All that is done to such
-/// a process is told first, to be taken back by somebody, whatever becomes of us.
+/// The undo recorder: it has given processes that ran before their dlopen hook. All that is done to such
+/// a process is recorded here first, so that it can be reverted even if Fettle is killed.
 pub trait Keeper: Send {
-    /// What a process has for its libraries, once it may open its door.
+    /// What a process has for its libraries, once it may have its dlopen hook patched in.
     fn space(&mut self, pid: i32) -> Option<Space>;
 
     /// Something is about to be done, or was done.
@@ -99,15 +99,15 @@ pub trait Keeper: Send {
     /// When it cannot be written down: then it must not be done.
     fn write_down(&mut self, pid: i32, entries: Vec<Entry>) -> Result<(), LiveError>;
 
-    /// A library is about to be led to its new code. Gives those of the jumps that may be written.
+    /// Entry patches are about to lead a library to its rewritten text. Gives those that may be written.
     ///
     /// # Errors
     ///
-    /// When it cannot be written down: then nothing may be written.
+    /// When the undo log cannot be written: then no patch may be written.
     fn leading(&mut self, pid: i32, library: Opened<'_>) -> Result<Vec<Patch>, LiveError>;
 }
 
-/// A library that a process has opened, with new code that it is about to be led to.
+/// A library that a process has opened, with the rewritten text that its entry patches will lead to.
 #[derive(Clone, Copy)]
 pub struct Opened<'a> {
     /// What it is called in the process.
@@ -118,7 +118,7 @@ pub struct Opened<'a> {
     pub dynamic: LiveAddr,
     /// What the loader has added to link addresses.
     pub bias: u64,
-    /// Its new code.
+    /// Its rewritten text.
     pub plan: &'a Arc<Plan>,
     /// The same with addresses.
     pub linked: &'a Linked,
@@ -126,7 +126,7 @@ pub struct Opened<'a> {
     pub regions: [Region; 2],
     /// What the loader's record is to say of its program headers.
     pub headers: &'a Patch,
-    /// What leads to the new code.
+    /// The entry patches.
     pub jumps: &'a [Patch],
 }
 
@@ -134,7 +134,7 @@ pub struct Opened<'a> {
 #[derive(Clone)]
 pub struct Space {
     door: DlopenHook,
-    /// A keeper answers for it.
+    /// An undo recorder is responsible for it.
     kept: bool,
     helper: u64,
     regions_at: u64,
@@ -184,8 +184,8 @@ struct Candidate {
     path: PathBuf,
     module: usize,
     placed: Arc<Placed>,
-    /// Its new code is written into memory of the process's own, which could not open our file: another
-    /// user's cannot, nor one that has given up rights.
+    /// Its rewritten text is written into memory of the process's own, which could not open our file:
+    /// another user's cannot, nor one that has given up rights.
     given: bool,
 }
 
@@ -198,7 +198,7 @@ struct Listed {
 
 /// What a recording hears of libraries.
 pub enum News {
-    /// A module has its new code.
+    /// A module's rewritten text is mapped.
     Mapped(Rewritten),
     /// A library runs without probes.
     Refused(String, String),
@@ -312,7 +312,7 @@ impl Libraries {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `fd` was just made and belongs to nobody else.
+        // SAFETY: `fd` was just made and has no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(CODE_LEN + DlopenHook::TABLE_LEN + REGIONS_LEN)?;
         let zeros: Arc<OwnedFd> = Arc::new(file.into());
@@ -320,8 +320,8 @@ impl Libraries {
         Ok(zeros)
     }
 
-    /// Begins to make new code for the libraries that a thread at its hook reports. Whether all of
-    /// it is there, so that [`Libraries::knocked`] waits for nothing.
+    /// Begins to rewrite the libraries that a thread at its hook reports. Whether all rewritten text is
+    /// there, so that [`Libraries::knocked`] waits for nothing.
     pub fn is_ready(&mut self, space: &Space, modules: &mut Modules, stop: &HookStop) -> bool {
         let listed = space.list(stop).unwrap_or_default();
         let fresh = listed.iter().filter(|l| !space.known.contains_key(&l.link_map));
@@ -342,7 +342,7 @@ impl Libraries {
         ready
     }
 
-    /// A thread has knocked: takes in what became of our requests, if there were any, and what
+    /// A thread is at the dlopen hook: takes in what became of our requests, if there were any, and what
     /// the loader's list says now; gives the next requests.
     pub fn knocked(
         &mut self,
@@ -405,7 +405,7 @@ impl Libraries {
     }
 }
 
-/// A thread that has knocked, with who answers for what is done, if somebody does.
+/// A thread at its dlopen hook, with the undo recorder, if the process has one.
 struct Visit<'a> {
     stop: &'a HookStop,
     keeper: Option<&'a mut (dyn Keeper + 'static)>,
@@ -419,12 +419,13 @@ impl Visit<'_> {
         }
     }
 
-    /// Whether new code is written into memory of the process's own: for one that ran before, always.
+    /// Whether rewritten text is written into memory of the process's own: for one that ran before,
+    /// always.
     fn gives(&self, library: &Candidate) -> bool {
         library.given || self.keeper.is_some()
     }
 
-    /// What maps a library's new code.
+    /// What maps a library's rewritten text.
     fn map(&mut self, library: &Candidate) -> Result<[Request; 2], LiveError> {
         if !self.gives(library) {
             return Ok(library.maps());
@@ -455,7 +456,7 @@ impl Visit<'_> {
         regions.iter().map(|region| Request::Unmap(region.at, region.len)).collect()
     }
 
-    /// What is to be written to lead a library to its new code.
+    /// The patches that lead a library to its rewritten text.
     fn leading(&mut self, library: Opened<'_>) -> Result<Vec<Patch>, LiveError> {
         match &mut self.keeper {
             Some(keeper) => keeper.leading(self.stop.pid, library),
@@ -532,7 +533,7 @@ const R_STATE: u64 = 24;
 const R_NEXT: usize = 40;
 
 impl Loader {
-    /// Finds what doors need.
+    /// Finds what dlopen hooks need.
     ///
     /// # Errors
     ///
@@ -552,8 +553,8 @@ impl Loader {
         Ok(Loader { image, debug_state, r_debug, find_object })
     }
 
-    /// Finds room for a door in a process that has the loader at `base`; `alive` is
-    /// where it sees whether a tracer lives.
+    /// Finds an address-space gap for a dlopen hook in a process that has the loader at `base`; `alive`
+    /// is where it sees whether a tracer is alive.
     ///
     /// # Errors
     ///
@@ -628,9 +629,9 @@ impl Candidate {
 }
 
 impl Space {
-    /// What a process that ran before has for the libraries that it opens from now on: `door`, and a table
-    /// for unwinders of which `used` regions are in use. `r_debug` is where its loader tells of those
-    /// that it has already: in that list, by record and base, are `known`.
+    /// What a process that ran before has for the libraries that it opens from now on: its dlopen hook
+    /// `door`, and a table for unwinders of which `used` regions are in use. Its loader's `r_debug`
+    /// lists those that it has already: in that list, by record and base, are `known`.
     pub fn of_running(
         door: DlopenHook,
         (regions_at, used): (LiveAddr, usize),
@@ -652,7 +653,7 @@ impl Space {
         }
     }
 
-    /// The door, if its knocking threads stand at `at`.
+    /// The dlopen hook, if its stopped threads have their PC at `at`.
     pub fn door(&self, at: LiveAddr) -> Option<DlopenHook> {
         (self.door.hook_address() == at).then_some(self.door)
     }
@@ -662,7 +663,7 @@ impl Space {
         let mut all: Vec<Listed> = Vec::new();
         let mut r_debug = self.r_debug;
         let mut namespaces = 0;
-        // Whether a record of another namespace is still there nobody could tell who takes it back.
+        // What reverts it could not know whether a record of another namespace is still there.
         let most = if self.kept { 1 } else { 64 };
         while r_debug != 0 && namespaces < most {
             let bytes = stop.read(LiveAddr(r_debug), 48).ok()?;
@@ -786,7 +787,7 @@ impl Space {
         file.map(Some).ok_or_else(|| "its file has been replaced since it was loaded".to_owned())
     }
 
-    /// Finds room for a library's new code. `None` for what is no library.
+    /// Finds an address-space gap for a library's rewritten text. `None` for what is no library.
     fn place(
         &self,
         new: &Listed,
@@ -823,7 +824,7 @@ impl Space {
         Ok(Some(candidate))
     }
 
-    /// Asks for a library's new code to be mapped.
+    /// Asks for a library's rewritten text to be mapped.
     fn ask(
         &mut self,
         library: Candidate,
@@ -837,8 +838,8 @@ impl Space {
         Ok(())
     }
 
-    /// Leads libraries to their new code, where it could be mapped; gives those that could not be mapped
-    /// from our file, and are to be given theirs.
+    /// Writes the entry patches of libraries whose rewritten text could be mapped; gives those for which
+    /// that failed from our file, and into which it is to be written.
     fn finish(
         &mut self,
         asked: Asked,
@@ -885,7 +886,8 @@ impl Space {
         again
     }
 
-    /// Makes unwinders and the loader know a library's new code, and leads the library to it.
+    /// Makes unwinders and the loader know a library's rewritten text, and patches the library to enter
+    /// it.
     fn lead(
         &mut self,
         library: &Candidate,
@@ -966,7 +968,8 @@ pub fn headers_patch(
     Some(Patch { at: link_map.offset(at as u64), before, after, purpose: Purpose::Unwind })
 }
 
-/// What leads a library to its new code, whose code in memory must be what its file says there.
+/// The patches that lead a library to its rewritten text. The library's code in memory must be what its
+/// file says there.
 fn jumps(library: &Candidate, image: &Image, stop: &HookStop) -> Result<Vec<Patch>, String> {
     let mut page = (u64::MAX, Vec::new());
     let mut jumps = Vec::with_capacity(library.placed.linked.writes.len());

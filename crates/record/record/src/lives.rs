@@ -1,4 +1,4 @@
-//! Processes and threads as the kernel's events tell of them.
+//! Processes and threads as the kernel's events report them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::task;
 
-/// Who there was, and from when to when.
+/// The processes and threads that there were, and from when to when.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Lives {
     processes: Vec<Process>,
@@ -100,7 +100,7 @@ impl Lives {
         }
     }
 
-    /// The tables. Who lives still has the end that is given, and the name that it has now.
+    /// The tables. What is still alive has the end that is given, and the name that it has now.
     pub fn tables(mut self, end_ns: u64) -> (Vec<Process>, Vec<Thread>) {
         for index in self.thread_of.into_values() {
             let thread = &mut self.threads[index];

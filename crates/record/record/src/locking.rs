@@ -19,7 +19,7 @@ pub struct ThreadTable {
     pub tid: u32,
     /// Its name.
     pub name: String,
-    /// Ticks at its birth.
+    /// Ticks at its start.
     pub start: u64,
     /// Ticks at its end, or at that of the recording.
     pub end: u64,
@@ -29,7 +29,7 @@ pub struct ThreadTable {
     pub rows: Vec<(u32, Row)>,
     /// Orders of locks.
     pub edges: Vec<Edge>,
-    /// Who was waited for.
+    /// The threads that were waited for.
     pub blames: Vec<Blame>,
     /// Threads that it made or waited for, in order.
     pub events: Vec<Event>,

@@ -32,7 +32,7 @@ pub struct Module {
     pub path: PathBuf,
     /// The file's contents.
     pub image: Image,
-    /// Its new code.
+    /// Its rewritten text.
     pub plan: Arc<Plan>,
     /// Number in the session of its first function.
     pub first_function: u32,
@@ -44,7 +44,7 @@ pub struct Module {
     linked: HashMap<LinkParameters, Arc<Placed>>,
 }
 
-/// A module's new code with addresses, in a memory file.
+/// A module's rewritten text with addresses, in a memory file.
 pub struct Placed {
     /// Addresses and bytes.
     pub linked: Linked,
@@ -131,7 +131,7 @@ pub enum ModuleError {
          sections say, so take the file that it was made from"
     )]
     LaidOut(PathBuf),
-    /// New code cannot be given an address.
+    /// Rewritten text cannot be given an address.
     #[error("{path}: {error}")]
     Link {
         /// The file.
@@ -139,10 +139,10 @@ pub enum ModuleError {
         /// Why.
         error: fettle_rewrite::link::LinkError,
     },
-    /// The memory that new code is in, which is a file, cannot be had.
+    /// The memory file for rewritten text cannot be had.
     #[error("{path}: no memory for its new code: {error}{hint}", hint = size_hint(error))]
     Memory {
-        /// The file that it is new code for.
+        /// The file that was rewritten.
         path: PathBuf,
         /// Why.
         error: io::Error,
@@ -166,7 +166,7 @@ pub struct ModuleOptions {
     pub depth: Depth,
     /// Which functions get them.
     pub selection: Selection,
-    /// The user's own probe, in the mode of that name.
+    /// The user probe, in the mode of that name.
     pub own: Option<OwnProbe>,
     /// Whose arguments are recorded.
     pub arguments: Vec<ArgumentRequest>,
@@ -182,12 +182,12 @@ pub struct ModuleOptions {
     pub counters_at: u32,
     /// Blocks are laid out at random, by this seed: for tests.
     pub shuffle: Option<u64>,
-    /// Whether plans say where control can go between old and new code: what is opened by a process that
-    /// ran before is taken back, too.
+    /// Whether plans have OSR entry points and deopt points: what is opened by a process that ran before
+    /// is reverted, too.
     pub crossings: bool,
     /// Plans of earlier recordings.
     pub cache: Option<Plans>,
-    /// Who is told of files whose new code takes long.
+    /// Notified of files that take long to rewrite.
     pub tell: Option<TellPreparing>,
 }
 
@@ -293,7 +293,7 @@ impl Opened {
     }
 }
 
-/// New code for a file, with what it was made of.
+/// A file's rewritten text, with what it was made of.
 pub(crate) struct Made {
     image: Image,
     plan: Arc<Plan>,
@@ -302,9 +302,9 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// New code for a file, as it was kept or made anew, and what it records of arguments.
+    /// A file's rewritten text, from the cache or made anew, and what it records of arguments.
     fn of(opened: Opened, options: &ModuleOptions, far: &Far) -> Made {
-        // Whoever adds an option says here whether plans depend on it.
+        // A new option says here whether plans depend on it.
         let ModuleOptions {
             mode,
             depth,
@@ -371,8 +371,8 @@ impl Made {
     }
 }
 
-/// Whether a function must stay as it is for what others make of it: debuggers and unwinders know
-/// a signal handler's return by its bytes, and we redirect `_dl_find_object` ourselves (see
+/// Whether a function must be left unmodified because others rely on its bytes: debuggers and unwinders
+/// know a signal handler's return by its bytes, and we redirect `_dl_find_object` ourselves (see
 /// [`crate::libraries`]).
 pub fn must_stay(image: &Image, function: &Function) -> bool {
     function.name.as_deref().is_some_and(|name| unversioned(name) == "_dl_find_object")
@@ -469,7 +469,7 @@ impl Modules {
         made
     }
 
-    /// Whoever wants the module of a file from now on gets this one: it is what [`Modules::get`] would
+    /// Requests for the module of a file get this one from now on: it is what [`Modules::get`] would
     /// make of it.
     pub fn is_of(&mut self, module: usize, file: FileId) {
         self.by_file.insert(file, Ok(module));
@@ -498,8 +498,8 @@ impl Modules {
         Ok(module)
     }
 
-    /// Begins to make new code for a file, unless there is such: who asks for that later waits less.
-    /// Whether nobody has to wait for it, whatever [`Modules::get`] says.
+    /// Begins to rewrite a file, unless that has begun: a later request for it waits less. Whether it
+    /// need not wait at all, whatever [`Modules::get`] says.
     pub fn begin(&mut self, path: &Path, open_at: &Path) -> bool {
         let Ok(file) = FileId::of(open_at) else { return true };
         if self.by_file.contains_key(&file) {
@@ -512,7 +512,7 @@ impl Modules {
     fn begin_file(&mut self, file: FileId, path: &Path, open_at: &Path) {
         let options = self.options.clone();
         let of_job = path.to_owned();
-        // Who has it open may be gone when its turn comes.
+        // The process that has it open may be gone when its turn comes.
         let opened = File::open(open_at);
         let open_at = open_at.to_owned();
         let make = move |far: &Far| {
@@ -529,7 +529,7 @@ impl Modules {
         self.add(path, made.image, made.plan, made.arguments)
     }
 
-    /// Takes in a module with its new code, and what that records of arguments. Its functions and
+    /// Takes in a module with its rewritten text, and what that records of arguments. Its functions and
     /// counters have the [next numbers](Modules::numbers).
     ///
     /// # Errors
@@ -562,8 +562,8 @@ impl Modules {
         Ok(self.all.len() - 1)
     }
 
-    /// Where the heap of a program that has not run yet is to begin, so that a module's new code has its
-    /// best place; `None` if it has.
+    /// Where the heap of a program that has not run yet is to begin, so that a module's rewritten text
+    /// gets its best address; `None` if it has that.
     pub fn raised_heap(
         &self,
         module: usize,
@@ -639,7 +639,7 @@ fn to_file(linked: Linked) -> io::Result<Placed> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `fd` was just made and belongs to nobody else.
+    // SAFETY: `fd` was just made and has no other owner.
     let file = unsafe { File::from_raw_fd(fd) };
     let text_len = (linked.text.len() as u64).next_multiple_of(PAGE);
     let constants_len = (linked.constants.len() as u64).next_multiple_of(PAGE);
@@ -649,7 +649,7 @@ fn to_file(linked: Linked) -> io::Result<Placed> {
     Ok(Placed { linked, file: Arc::new(file.into()), text_len, constants_len })
 }
 
-/// Counts of what was left alone, by reason, without what the user left out.
+/// Counts of functions left unmodified, by reason, without what the user left out.
 pub fn reasons(modules: &[Module]) -> std::collections::BTreeMap<SkipReason, u64> {
     let mut counts = std::collections::BTreeMap::new();
     for skipped in modules.iter().flat_map(|m| &m.plan.skipped) {

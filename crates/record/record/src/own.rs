@@ -1,4 +1,4 @@
-//! The user's own probe: from a source file to code that can be put into programs.
+//! The user probe: from a source file to code that can be put into programs.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,13 @@
 //! The kernel's records of context switches, and of where threads are now and then, through
 //! `perf_event_open`.
 //!
-//! One event per processor follows the program's first process and whatever it begets, at no cost
-//! to probes: the kernel writes a record when it takes a thread off a processor or puts it back.
-//! Users may do that to their own processes unless `kernel.perf_event_paranoid` is above 2.
+//! One event per processor follows the program's first process and its descendants, at no cost to
+//! probes: the kernel writes a record when it takes a thread off a processor or puts it back. Users may
+//! do that to their own processes unless `kernel.perf_event_paranoid` is above 2.
 //!
 //! [`Counted`] counts what processors or the kernel can count of threads, without any records.
 //!
-//! Another one, if asked for, looks where threads are each time that they have run for so long
+//! Another one, if asked for, samples the PC of threads each time that they have run for so long
 //! ([`Looks`]). Users may do that by the same rule, to their own code; where the kernel runs for it,
 //! they may if `kernel.perf_event_paranoid` is not above 1.
 
@@ -26,11 +26,11 @@ use memmap2::{MmapOptions, MmapRaw};
 const SWITCHES_RING: u64 = 256 << 10;
 const PLACES_RINGS: [u64; 2] = [1 << 20, 128 << 10];
 
-/// Nanoseconds of processor time from one look at where a thread is to the next: no fewer and no more.
+/// Nanoseconds of CPU time from one sample of a thread's PC to the next: no fewer and no more.
 const PERIODS_NS: RangeInclusive<u64> = 200_000..=2_000_000;
 /// How many times as long as a look takes a thread runs from one to the next.
 const LOOKS_SHARE: u64 = 40;
-/// Bytes of stack that come with each: who called code without probes is found there.
+/// Bytes of stack that come with each sample: the caller of code without probes is found there.
 const STACK: u32 = 1024;
 
 const TYPE_HARDWARE: u32 = 0;
@@ -87,7 +87,7 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 112);
 
-/// What the kernel told.
+/// What the kernel reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// Thread.
@@ -134,8 +134,7 @@ pub enum Told {
     Place(Place),
 }
 
-/// Rings of records, by processor. What is told of places is much and may be lost, so it has rings
-/// of its own.
+/// Rings of records, by processor. PC samples are many and may be lost, so they have rings of their own.
 #[derive(Debug)]
 pub struct Rings {
     switches: Vec<Ring>,
@@ -145,7 +144,7 @@ pub struct Rings {
 /// Looks at where threads are, now and then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looks {
-    /// Nanoseconds of processor time from one to the next.
+    /// Nanoseconds of CPU time from one to the next.
     period_ns: u64,
     /// Bytes of stack that come with each.
     stack: u32,
@@ -155,9 +154,9 @@ pub struct Looks {
 
 impl Looks {
     /// As many as take little of a program's time, by what one takes here; `None` if the kernel would
-    /// not tell where threads of this user are. Found out once.
+    /// not sample threads of this user. Found out once.
     ///
-    /// A look is an interrupt of a timer. That is a microsecond or two, but some twenty on a virtual
+    /// A sample is an interrupt of a timer. That is a microsecond or two, but some twenty on a virtual
     /// machine that is left to set the timer and when it goes off.
     pub fn affordable() -> Option<Looks> {
         static FOUND: OnceLock<Option<Looks>> = OnceLock::new();
@@ -178,7 +177,7 @@ impl Looks {
         Looks { stack: 0, kernel: false, ..self }
     }
 
-    /// Nanoseconds of processor time from one to the next.
+    /// Nanoseconds of CPU time from one to the next.
     pub fn period_ns(self) -> u64 {
         self.period_ns
     }
@@ -203,7 +202,7 @@ impl Looks {
         Ok(away.get(away.len() / 2).copied().unwrap_or(0))
     }
 
-    /// Where a thread is now and then on a processor, and all that it begets.
+    /// Samples the PC of a thread and its descendants while they are on a processor.
     fn event(self, tid: i32, processor: i32) -> io::Result<File> {
         let attributes = |kernel: u64| Attributes {
             kind: TYPE_SOFTWARE,
@@ -218,7 +217,7 @@ impl Looks {
             ..Attributes::default()
         };
         let own = || open(&attributes(EXCLUDE_KERNEL), tid, processor);
-        // The kernel's time is a program's, too, but who asks for it needs more rights.
+        // The kernel's time is a program's, too, but asking for it needs more rights.
         if self.kernel { open(&attributes(0), tid, processor).or_else(|_| own()) } else { own() }
     }
 }
@@ -236,7 +235,7 @@ struct Ring {
 }
 
 impl Rings {
-    /// Follows threads, and all that they beget; with `looks`, where they are.
+    /// Follows threads and their descendants; with `looks`, samples their PC as well.
     ///
     /// # Errors
     ///
@@ -247,7 +246,7 @@ impl Rings {
         Ok(Rings { switches, places })
     }
 
-    /// Follows where threads are, and all that they beget, and nothing else.
+    /// Samples the PC of threads and their descendants, and records nothing else.
     ///
     /// # Errors
     ///
@@ -257,7 +256,7 @@ impl Rings {
         Ok(Rings { switches: Vec::new(), places: Some((looks, rings)) })
     }
 
-    /// Follows further threads, and all that they beget.
+    /// Follows further threads and their descendants.
     ///
     /// # Errors
     ///
@@ -308,7 +307,7 @@ fn rings_of(threads: &[i32], event_of: EventOf<'_>, size: u64) -> io::Result<Vec
     Ok(rings)
 }
 
-/// The switches of a thread on a processor, and those of all that it begets.
+/// The switches of a thread on a processor, and those of its descendants.
 fn switches_of(tid: i32, processor: i32) -> io::Result<File> {
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,
@@ -338,7 +337,7 @@ fn open(attributes: &Attributes, tid: i32, processor: i32) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `fd` was just made and belongs to nobody else.
+    // SAFETY: `fd` was just made and has no other owner.
     Ok(unsafe { File::from_raw_fd(fd as i32) })
 }
 
@@ -354,13 +353,13 @@ impl Count {
     pub const CYCLES: Count = Count { kind: TYPE_HARDWARE, config: 0 };
     /// Cycles in which the front end gave the rest of the processor nothing to do.
     pub const FETCH_STALLS: Count = Count { kind: TYPE_HARDWARE, config: 7 };
-    /// Nanoseconds of processor time, which every kernel counts.
+    /// Nanoseconds of CPU time, which every kernel counts.
     pub const TASK_CLOCK: Count = Count { kind: TYPE_SOFTWARE, config: 1 };
     /// The same by another clock.
     pub const CPU_CLOCK: Count = Count { kind: TYPE_SOFTWARE, config: COUNT_CPU_CLOCK };
 }
 
-/// Counts of threads and all that they beget, from now on.
+/// Counts of threads and their descendants, from now on.
 #[derive(Debug)]
 pub struct Counted {
     events: Vec<File>,
@@ -416,7 +415,7 @@ impl Ring {
         Ok(Ring { map, page, processor, size, events: vec![event] })
     }
 
-    /// Has what is told of further threads come to this ring, too.
+    /// Has the records of further threads come to this ring, too.
     fn add_all(&mut self, threads: &[i32], event_of: EventOf<'_>) -> io::Result<()> {
         for tid in threads {
             match event_of(*tid, self.processor) {
@@ -428,7 +427,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Has what another event tells come to this ring, too.
+    /// Has another event's records come to this ring, too.
     fn add(&mut self, event: File) -> io::Result<()> {
         // SAFETY: takes numbers only; both descriptors are ours.
         let done =
@@ -533,8 +532,8 @@ mod tests {
         assert_eq!(Counted::of(&[], Count::TASK_CLOCK).unwrap().read(), 0.0);
     }
 
-    /// Where the kernel tells, a look takes some time, and looks are no rarer and no more frequent
-    /// than they may be.
+    /// Where the kernel samples threads, a sample takes some time, and samples are no rarer and no more
+    /// frequent than they may be.
     #[test]
     fn looks_are_affordable() {
         let Some(looks) = Looks::affordable() else {

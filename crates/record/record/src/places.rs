@@ -1,9 +1,9 @@
-//! Functions' own times, from where a thread was each time that it had run a little longer.
+//! Functions' own times, from samples of a thread's PC.
 //!
 //! To time a call takes longer than many calls do, and disturbs what it times: of short functions no
-//! timed call tells how long they are when nobody looks. A look at where a thread is disturbs nothing
-//! but itself, and is as likely to meet a function as the function takes time; that of code without
-//! probes is found on the stack, and counts as its caller's, as everywhere.
+//! timed call says how long they are untimed. A sample of the PC disturbs nothing but itself, and is as
+//! likely to hit a function as the function takes time; that of code without probes is found on the
+//! stack, and counts as its caller's, as everywhere.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::perf::Place;
 /// What is at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// New code of a function.
+    /// Rewritten text of a function.
     Function(u32),
     /// What probes call.
     Agent,
@@ -21,7 +21,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The function whose new code it is.
+    /// The function whose rewritten text it is.
     pub fn function(self) -> Option<u32> {
         match self {
             Code::Function(function) => Some(function),
@@ -30,7 +30,7 @@ impl Code {
     }
 }
 
-/// Looks from which on they tell of a thread.
+/// Samples from which on they are evidence for a thread.
 const ENOUGH: u64 = 32;
 
 /// Where one thread was.
@@ -41,7 +41,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Takes where the thread was; `code_at` tells what is at an address.
+    /// Takes where the thread's PC was; `code_at` says what is at an address.
     pub fn add(&mut self, place: &Place, code_at: impl Fn(u64) -> Code) {
         self.looks += 1;
         let function = match code_at(place.instruction) {
@@ -54,8 +54,7 @@ impl Places {
         }
     }
 
-    /// How much of the thread's time it was in a function; `None` if there were too few looks to
-    /// tell.
+    /// How much of the thread's time it was in a function; `None` if there were too few samples to say.
     pub fn share_of(&self, function: u32) -> Option<f64> {
         let found = self.by_function.get(&function).copied().unwrap_or(0);
         (self.looks >= ENOUGH).then_some(found as f64 / self.looks as f64)
@@ -89,7 +88,7 @@ mod tests {
             // A call at the end of function 1 returns to what follows it.
             places.add(&place(0x7f00, &[3, 0x1080, 0x1200, 0x1250]), code_at);
         }
-        // In the agent, and where nobody called.
+        // In the agent, and where there is no caller.
         places.add(&place(0x1010, &[0x1210]), code_at);
         assert_eq!(places.share_of(1), Some(100.0 / 101.0));
         places.add(&place(0x7f00, &[]), code_at);

@@ -51,7 +51,7 @@ pub struct Options {
     pub depth: Depth,
     /// Which functions get them.
     pub selection: Selection,
-    /// The user's own probe, in the mode of that name.
+    /// The user probe, in the mode of that name.
     pub own: Option<Own>,
     /// Functions whose arguments are recorded.
     pub arguments: Vec<ArgumentRequest>,
@@ -75,7 +75,7 @@ pub struct Options {
     pub outliving: Outliving,
     /// Where rewritten code is kept for later recordings; `None` for nowhere.
     pub cache: Option<PathBuf>,
-    /// Who is told of files whose new code takes longer than a second.
+    /// Notified of files that take longer than a second to rewrite.
     pub tell: Option<TellPreparing>,
 }
 
@@ -119,7 +119,7 @@ impl Options {
 
 /// What came of a recording.
 pub struct Outcome {
-    /// How the program ended; `None` if it runs on.
+    /// How the program ended; `None` if it is still running.
     pub status: Option<ExitStatus>,
     /// What became of the trace.
     pub finished: Finished,
@@ -127,7 +127,7 @@ pub struct Outcome {
     pub functions_probed: u64,
     /// The program files and libraries that were rewritten.
     pub modules: Vec<Module>,
-    /// Functions left alone, by reason.
+    /// Functions left unmodified, by reason.
     pub reasons: Vec<(&'static str, u64)>,
     /// Programs that ran without probes, with the reason.
     pub refused: Vec<(String, String)>,
@@ -269,7 +269,7 @@ pub fn conduct<E: From<RecordError>>(
     })
 }
 
-/// Functions of the modules whose new code some process has got.
+/// Functions of the modules whose rewritten text some process has got.
 fn functions_probed(modules: &Modules, done: &Done) -> u64 {
     let mapped: HashSet<u32> = done.mappings.iter().map(|mapping| mapping.module).collect();
     let got = modules.all().iter().filter(|module| mapped.contains(&module.id));
@@ -433,7 +433,7 @@ fn fill_totals(manifest: &mut Manifest, done: &Done) {
     }
 }
 
-/// What is told of patterns that have matched nothing.
+/// The report of unmatched patterns.
 fn not_met(done: &mut Done, modules: &Modules) -> Vec<String> {
     let mut unmet = std::mem::take(&mut done.unmet);
     for module in modules.all() {
@@ -442,7 +442,7 @@ fn not_met(done: &mut Done, modules: &Modules) -> Vec<String> {
     unmet.notes()
 }
 
-/// What is told of files whose code is in no known function for the most part.
+/// The report of files whose code is in no known function for the most part.
 fn code_in_no_function(modules: &Modules) -> Vec<String> {
     let notes = modules.all().iter().map(|module| {
         let note = module.plan.coverage.note()?;
@@ -451,8 +451,8 @@ fn code_in_no_function(modules: &Modules) -> Vec<String> {
     notes.flatten().collect()
 }
 
-/// What is told of programs that may want to trace others: these have a tracer already, and whoever is
-/// refused says no more than that.
+/// The report of programs that may want to trace others: these have a tracer already, and `ptrace`
+/// refuses the other without saying why.
 fn could_trace(modules: &Modules) -> Vec<String> {
     let imports = |module: &&modules::Module| {
         module.image.relocs().iter().any(|reloc| reloc.symbol.as_deref() == Some("ptrace"))
@@ -499,7 +499,7 @@ fn find_program(program: &OsString) -> Result<PathBuf, RecordError> {
         let path = PathBuf::from(program);
         return match std::fs::metadata(&path) {
             Ok(meta) if meta.is_dir() => Err(not_found(io::ErrorKind::IsADirectory.into())),
-            // It is not so much as opened: for a FIFO that would wait for who writes to it.
+            // It is not so much as opened: for a FIFO that would wait for a writer.
             Ok(meta) if !meta.is_file() => Err(LiveError::NotExecutable { path }.into()),
             Ok(_) => Ok(path),
             Err(e) => Err(not_found(e)),
@@ -515,8 +515,8 @@ fn find_program(program: &OsString) -> Result<PathBuf, RecordError> {
         })
 }
 
-/// Ends this process by `signal`, as the program ended, so that whoever started it is told the
-/// same. Leaves no core dump of its own.
+/// Ends this process by `signal`, as the program ended, so that its parent sees the same status. Leaves
+/// no core dump of its own.
 pub fn die_by(signal: i32) -> ! {
     // SAFETY: plain system calls; the signal's default action is restored, so no handler of ours
     // runs, and it is raised in this thread. If it does not end the process, the exit does.

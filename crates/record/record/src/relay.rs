@@ -20,7 +20,7 @@ use crate::ending::Ending;
 use crate::error::RecordError;
 use crate::kernel::spool_path;
 
-/// Tells whoever records of a collector's coming and going.
+/// Notifies the recorder when a collector goes and comes back.
 pub type Tell = Arc<dyn Fn(News) + Send + Sync>;
 
 /// A collector on another machine.
@@ -30,7 +30,7 @@ pub struct Remote {
     pub to: To,
     /// Bytes that may wait here for the collector.
     pub spool_bytes: u64,
-    /// Told when the collector is away, and back.
+    /// Notified when the collector is away, and back.
     pub news: Tell,
 }
 

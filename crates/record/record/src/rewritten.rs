@@ -2,7 +2,7 @@
 
 use fettle_live::LiveAddr;
 
-/// New code where a process has it.
+/// Rewritten text where a process has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Rewritten {
     /// Which module of the session it is of.

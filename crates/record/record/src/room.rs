@@ -1,4 +1,4 @@
-//! Where in a process's address space new code and memory may go: they should be in nobody's way, and
+//! The address-space gaps for rewritten text and memory: they should be in the way of nothing else, and
 //! stay free until they are mapped.
 
 use std::ops::Range;
@@ -10,9 +10,9 @@ use fettle_live::{Growth, LiveAddr, Mapping};
 const PAGE: u64 = 4096;
 /// Places that are tried lie so far from each other.
 const STEP: u64 = 1 << 20;
-/// How far a jump reaches, less what jumps into the middle of what is mapped may need.
+/// How far a jump reaches, less what jumps to addresses inside a mapping may need.
 const REACH: u64 = (1 << 31) - (1 << 24);
-/// Right beside libraries is what the kernel gives out next.
+/// Right next to libraries is what the kernel gives out next.
 const FROM_NEIGHBOURS: u64 = 1 << 28;
 /// What the main thread's stack is left to grow into, whatever its limit is.
 const STACK: u64 = 1 << 30;
@@ -43,17 +43,18 @@ impl<'a> AddressSpace<'a> {
     }
 }
 
-/// A link address for `size` bytes of new code that is free, above `image` and within reach of all of it,
-/// in a process that stands still until they are mapped.
+/// A link address for `size` bytes of rewritten text that is free, above `image` and within reach of all
+/// of it, in a process that is stopped until they are mapped.
 ///
-/// It is at the same distance in every process that has the room, so that one link serves them all.
-/// The kernel leaves a gap of random size between a program and its heap, which nobody uses: new code
-/// goes there if it fits ([`raised_heap`] makes it fit where the program has not run). Else it goes as
-/// far above as it may, which leaves the heap most of the room. Right beside a library is what the kernel
-/// gives out next: new code keeps away.
+/// It is at the same distance in every process that has the room, so that one link serves them all. The
+/// kernel leaves a gap of random size between a program and its heap, which is used for nothing:
+/// rewritten text goes there if it fits ([`raised_heap`] makes it fit where the program has not run).
+/// Else it goes as far above as it may, which leaves the heap most of the room. Right next to a library
+/// is what the kernel gives out next: rewritten text keeps away.
 ///
-/// Nothing goes below an image. Unwinders learn of new code by the image's program headers, and take
-/// an address below the one that the loader announces for one of another image: LLVM's libunwind does.
+/// Nothing goes below an image. Unwinders learn of rewritten text by the image's program headers, and
+/// take an address below the one that the loader announces for one of another image: LLVM's libunwind
+/// does.
 pub fn find_room(
     image: &Image,
     load_bias: u64,
@@ -66,7 +67,7 @@ pub fn find_room(
 /// As [`find_room`], in a process that runs, and maps memory itself, until they are.
 ///
 /// The kernel maps libraries and all that a process asks for from the top down, below what it has
-/// mapped. It never goes above where it began, and the stack ends far above that: new code of a
+/// mapped. It never goes above where it began, and the stack ends far above that: rewritten text of a
 /// library lies there, where no stack or arena of a thread takes its place before it is mapped. Where
 /// that is out of reach, it lies as far above its library as it may.
 pub fn find_lasting_room(
@@ -90,8 +91,8 @@ pub fn find_lasting_room_beside(
     })
 }
 
-/// Where the heap of a program that has not run yet would have to begin for `size` bytes of new code to
-/// fit in between; `None` if they do, or if the heap is elsewhere.
+/// Where the heap of a program that has not run yet would have to begin for `size` bytes of rewritten
+/// text to fit in between; `None` if they do, or if the heap is elsewhere.
 pub fn raised_heap(
     image: &Image,
     load_bias: u64,
@@ -248,7 +249,7 @@ impl Room<'_> {
 
     fn above_mappings(&self, image: &Range<u64>) -> Option<u64> {
         let stack = self.stack()?;
-        // New code is a file in memory.
+        // Rewritten text is a file in memory.
         let is_memory = |path: &Path| path.as_os_str().as_encoded_bytes().starts_with(b"/memfd:");
         let is_file = |m: &&Mapping| m.path.as_ref().is_some_and(|path| !is_memory(path));
         let files = self.space.maps.iter().filter(is_file).map(|m| m.end.0);
@@ -325,7 +326,7 @@ mod tests {
         let files = [(LIBRARY, LIBRARY + (1 << 22)), (TOP - PAGE, TOP)];
         let mut mapped = maps(&[&files[..], &[(stack, stack + PAGE)]].concat());
         assert_eq!(lasting(1 << 24, &mapped), Some(TOP + STEP));
-        // New code that is there already is no higher place to begin.
+        // Rewritten text that is there already is no higher address to begin at.
         let (from, to) = (TOP + STEP, TOP + STEP + (1 << 24));
         mapped.push(mapping(from, to, Some("/memfd:fettle-code"), None));
         assert_eq!(lasting(1 << 24, &mapped), Some(to));

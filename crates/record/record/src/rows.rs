@@ -1,4 +1,4 @@
-//! What a trace says of a module and of its probes: what it is, its functions, those left alone.
+//! What a trace says of a module and of its probes: what it is, its functions, those left unmodified.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub fn build_id(image: &Image) -> Option<String> {
     image.build_id().map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The module `id`, which is `image` at `path`, with the new code of `plan`.
+/// The module `id`, which is `image` at `path`, with the rewritten text of `plan`.
 pub fn module(id: u32, path: &Path, image: &Image, plan: &Plan) -> Module {
     let (probed, skipped) = (plan.functions.len() as u64, plan.skipped.len() as u64);
     Module {
@@ -78,7 +78,7 @@ pub fn function(name: String, address: u64, size: u64, place: Option<(String, u3
     }
 }
 
-/// Functions of module `id` that were left alone.
+/// Functions of module `id` that were left unmodified.
 pub fn skipped(id: u32, plan: &Plan) -> Vec<Skipped> {
     let rows = plan.skipped.iter().map(|s| Skipped {
         module: id,

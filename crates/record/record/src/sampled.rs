@@ -1,22 +1,22 @@
 //! Times from sampled calls.
 //!
-//! Of a function that is called often only some calls are timed, and of its callees other ones,
-//! so no activation tells its own time without its callees'. But every sample tells its caller,
-//! by the return address: the time of a function's callees is the sum over samples whose return
-//! address lies in it, each weighted by the calls it stands for (`estimate.rs`).
+//! Of a function that is called often only some calls are timed, and of its callees other ones, so no
+//! activation gives its own time without its callees'. But every sample gives its caller, by the return
+//! address: the time of a function's callees is the sum over samples whose return address lies in it,
+//! each weighted by the calls it stands for (`estimate.rs`).
 //!
-//! That is what own times are where nothing better is known: where the kernel tells where threads are
-//! now and then, they follow from that (`places.rs`).
+//! That is what own times are where nothing better is known: where the kernel samples threads' PCs, they
+//! follow from that (`places.rs`).
 //!
-//! Before it stands for others, a sample is cleaned of what happened to it alone: the ticks that
-//! its thread was preempted in, or stood still for a signal in, and the cost of probes below it.
-//! Samples come by their ends, so what probes below a sample took is a difference of sums, and so is
-//! the time off the processor.
+//! Before it stands for others, a sample is cleaned of what happened to it alone: the ticks that its
+//! thread was preempted in, or was stopped for a signal in, and the cost of probes below it. Samples
+//! come by their ends, so what probes below a sample took is a difference of sums, and so is the off-CPU
+//! time.
 //!
-//! Where few calls take most of a function's time, whether one of them is sampled is chance. So now
-//! and then a *mark* is left on the shadow stack (`fettle_sample_exit` in `runtime/agent`), and every
-//! call that was in progress then and goes on for long tells at its end. Long calls stand for
-//! themselves; only the others are estimated.
+//! Where few calls take most of a function's time, whether one of them is sampled is chance. So now and
+//! then a *checkpoint frame* is pushed on the call-stack mirror (`fettle_sample_exit` in
+//! `runtime/agent`), and every call that was in progress then and goes on for long leaves a record at
+//! its end. Long calls stand for themselves; only the others are estimated.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -31,7 +31,7 @@ use crate::perf::Place;
 use crate::places::{Code, Places};
 use crate::switches::Out;
 
-/// Where a module's new code lies in a process.
+/// Where a module's rewritten text lies in a process.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     start: u64,
@@ -39,7 +39,7 @@ struct Region {
     module: usize,
 }
 
-/// What samples told so far.
+/// What samples have given so far.
 #[derive(Debug)]
 pub struct Sampled {
     cost: SampleCost,
@@ -47,7 +47,7 @@ pub struct Sampled {
     threads: HashMap<u32, ThreadSamples>,
 }
 
-/// What samples of one thread told.
+/// What samples of one thread have given.
 #[derive(Debug, Default)]
 struct ThreadSamples {
     /// The first half of a sample whose second half was not there yet.
@@ -59,7 +59,7 @@ struct ThreadSamples {
     probes: Past,
     signals: Past,
     by_function: HashMap<u32, Estimate>,
-    /// Calls that code without probes has made: in which function they lie is told later.
+    /// Calls that code without probes has made: in which function they lie is found later.
     orphans: Vec<Orphan>,
     /// The last long call of each function that was not timed: when it began, by its mark, and ended.
     marks: HashMap<u32, (u64, u64)>,
@@ -92,19 +92,19 @@ struct Timed {
 
 /// So many calls a sample stands for at most: no code lies at such addresses.
 const WEIGHT_MAX: u32 = 1 << 15;
-/// A long call that was not timed is told to have begun so long before its mark: half of what lies
-/// between marks.
+/// A long call that was not timed is taken to have begun so long before its checkpoint frame: half of
+/// the time between two such frames.
 const BEFORE_MARK: u64 = TICKS_PER_MARK / 2;
 /// Time-stamps in records have so many bits.
 const TIME_MASK: u64 = (1 << 52) - 1;
 
 impl Sampled {
-    /// Nothing told yet. `cost` is what probes take.
+    /// No sample yet. `cost` is what probes take.
     pub fn new(cost: SampleCost) -> Sampled {
         Sampled { cost, regions: HashMap::new(), threads: HashMap::new() }
     }
 
-    /// New code of `module` lies at `start` in process `pid`.
+    /// Rewritten text of `module` lies at `start` in process `pid`.
     pub fn add_code(&mut self, pid: i32, start: u64, len: u64, module: usize) {
         let regions = self.regions.entry(pid).or_default();
         // What lay there was closed.
@@ -124,11 +124,11 @@ impl Sampled {
         self.regions.remove(&pid);
     }
 
-    /// A thread was off the processor. What it waits for is a function's own; that others were
-    /// given its processor is not.
+    /// A thread was off-CPU. What it waits for is a function's own; that others were given its processor
+    /// is not.
     pub fn switched_out(&mut self, thread: u32, out: Out) {
         let samples = self.threads.entry(thread).or_default();
-        // It stood still for us to hand its signal on.
+        // It was stopped for us to pass its signal on.
         let stopped = samples.signals.between(out.off & TIME_MASK, out.on & TIME_MASK) > 0;
         let alone = out.preempted || stopped;
         let past = if alone { &mut samples.preempted } else { &mut samples.waited };
@@ -154,7 +154,7 @@ impl Sampled {
         self.threads.entry(thread).or_default().places.add(place, code_at);
     }
 
-    /// Takes samples of a thread; `function_at` gives the function whose new code is at an
+    /// Takes samples of a thread; `function_at` gives the function whose rewritten text is at an
     /// address.
     pub fn feed_with(
         &mut self,
@@ -196,7 +196,7 @@ impl Sampled {
         };
         let functions = samples.by_function.into_iter().map(known).collect();
         let off = samples.waited.sum() + samples.preempted.sum();
-        // Where nothing is told of switches, nothing is known.
+        // Where no switches are reported, nothing is known.
         fit(&functions, Thread { cpu, off: (off > 0).then_some(off as f64) })
     }
 }
@@ -246,7 +246,7 @@ impl ThreadSamples {
         }
     }
 
-    /// A long call that was not timed. One that ended before, and is told to have begun by the same mark,
+    /// A long call that was not timed. One that ended before, and is dated by the same checkpoint frame,
     /// was over when this one began.
     fn by_mark(&mut self, timed: Timed) -> Timed {
         let end = timed.start + timed.ticks;
@@ -275,7 +275,7 @@ impl ThreadSamples {
             let (busy, interrupted) = (probes > 0, self.signals.between(timed.start, end) > 0);
             let sample = Sample { ticks, waited, preempted, caller, weight, busy, interrupted };
             self.by_function.entry(timed.function).or_default().add(sample, cost.inner);
-            // Who stands for others as well may have made them another time.
+            // What stands for other calls as well may have made them another time.
             if weight <= 1 {
                 self.adopt(&timed, cost.inner);
                 if caller.is_none() && self.orphans.len() < ORPHANS_MAX {
@@ -309,8 +309,8 @@ struct Past {
 }
 
 impl Past {
-    /// Moments told apart at most. Beyond that older ones are merged, two into one: samples that
-    /// begin so long ago are long, and do not mind.
+    /// Times kept apart at most. Beyond that older ones are merged, two into one: samples that begin so
+    /// long ago are long, and do not mind.
     const MOMENTS_MAX: usize = 1 << 16;
 
     fn add(&mut self, tick: u64, amount: u64) {

@@ -44,7 +44,7 @@ struct ThreadState {
     slot: u32,
     pid: i32,
     start_tsc: u64,
-    /// Processor time that it had used before.
+    /// CPU time that it had used before.
     start_cpu_ns: Option<u64>,
     /// What it was at its end, once that has come.
     end: Option<task::Account>,
@@ -81,13 +81,13 @@ pub struct Recorder<'a> {
     with_leak_checks: HashMap<usize, bool>,
     /// What processes have that run already, if those are recorded.
     attached: Option<Attached>,
-    /// What samples tell of callers, in the mode that samples.
+    /// What samples say of callers, in the mode that samples.
     sampled: Option<Sampled>,
-    /// Counters of the user's own probe in use, if that is what is recorded.
+    /// Counters of the user probe in use, if that is what is recorded.
     own_fields: Option<usize>,
     /// Modules of whose functions it is known in the slots what they do with locks.
     operations_of: usize,
-    /// When threads were off the processor, once the program runs.
+    /// When threads were off-CPU, once the program runs.
     switches: Option<Switches>,
     /// Why that is not known, if it should be.
     switches_refused: bool,
@@ -98,10 +98,11 @@ pub struct Recorder<'a> {
     records: u64,
     /// Finished rows, with ticks where nanoseconds go until the clock's rate is known.
     pub done: Done,
-    /// What the user should be told, once each.
+    /// What is reported to the user, once each.
     pub notes: Vec<String>,
     progress: Option<Box<dyn FnMut(Progress) + 'a>>,
-    /// What becomes of who outlives the launched program, and who is told of it at once.
+    /// What becomes of processes that outlive the launched program, and the function that reports them
+    /// at once.
     outliving: Outliving,
     /// If calls that took less time are to leave no record.
     min_duration: Option<MinDuration>,
@@ -112,12 +113,12 @@ pub struct Recorder<'a> {
 pub struct Outliving {
     /// They are recorded to their ends; otherwise the recording ends with the launched process.
     pub recorded: bool,
-    /// Is told of them when it happens.
+    /// Notified of them when it happens.
     pub notice: fn(&str),
 }
 
 impl Outliving {
-    /// What is told of them.
+    /// The report of them.
     pub(crate) fn tell(&self, program: &str, who: &str) {
         (self.notice)(&match self.recorded {
             true => format!(
@@ -134,7 +135,7 @@ impl Outliving {
 /// An injection on its way.
 struct Pending {
     space: Option<Space>,
-    /// The main program has new code.
+    /// The main program has rewritten text.
     probed: bool,
     tid: i32,
     slot: u32,
@@ -154,7 +155,7 @@ pub struct Done {
     pub totals: Vec<Total>,
     /// The user's patterns, but those that libraries have matched.
     pub unmet: Unmet,
-    /// What the user's own probe counted.
+    /// What the user probe counted.
     pub own: Vec<OwnValue>,
     /// What threads left of locks, if those are added up.
     pub locking: Option<Locking>,
@@ -184,7 +185,7 @@ pub struct Done {
     pub limited: bool,
     /// Records of context switches that the kernel had no room for.
     pub switches_lost: u64,
-    /// Whether it is known when threads were off the processor.
+    /// Whether it is known when threads were off-CPU.
     pub switches: bool,
     /// Programs that gain privileges, which were let go of, and how often each was executed.
     pub privileged: BTreeMap<PathBuf, u64>,
@@ -196,13 +197,14 @@ pub struct Done {
 pub struct Attached {
     /// Where the slots are.
     pub slots_at: LiveAddr,
-    /// New code.
+    /// Rewritten text.
     pub codes: Vec<Rewritten>,
-    /// Who gives them doors for libraries that they open later, if somebody does.
+    /// The undo recorder, which gives them dlopen hooks for libraries that they open later, if there is
+    /// one.
     pub keeper: Option<Box<dyn Keeper>>,
 }
 
-/// What a progress line tells.
+/// What a progress line says.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Records taken so far.
@@ -269,7 +271,7 @@ impl<'a> Recorder<'a> {
         self.min_duration = least.map(MinDuration::new);
     }
 
-    /// What becomes of who outlives the launched program.
+    /// What becomes of processes that outlive the launched program.
     pub fn expect_outliving(&mut self, outliving: Outliving) {
         self.outliving = outliving;
     }
@@ -362,7 +364,7 @@ impl<'a> Recorder<'a> {
     /// Takes down what a thread has left of locks.
     fn take_locks(&mut self, state: &ThreadState, tid: i32, end: u64) {
         let Some(locking) = &mut self.done.locking else { return };
-        // As it is now, if the process still lives.
+        // As it is now, if the process is still alive.
         locking.map(state.pid);
         match self.slots.lock_table(state.slot) {
             Ok(table) if table.is_empty() => {}
@@ -376,7 +378,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// A module of a process has its new code.
+    /// A module of a process has its rewritten text mapped.
     fn mapped(&mut self, pid: i32, code: &Rewritten) {
         let Rewritten { module, text, text_len, bias } = code;
         let (module_id, process) = (*module as u32, pid as u32);
@@ -448,7 +450,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Is told from now on when threads, and all that they beget, are off the processor.
+    /// Records from now on when threads and their descendants are off-CPU.
     fn follow_switches(&mut self, threads: &[i32]) {
         if self.switches_refused {
             return;
@@ -467,8 +469,8 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Takes what the kernel tells of switches: of all threads what is clear, or of one that is
-    /// `closing` everything; then answers when that one ended, if it did.
+    /// Takes the kernel's records of switches: of all threads what is clear, or of one that is `closing`
+    /// everything; then answers when that one ended, if it did.
     fn drain_switches(&mut self, closing: Option<i32>) -> Option<u64> {
         let switches = self.switches.as_mut()?;
         let (threads, writer) = (&self.threads, &mut self.writer);
@@ -560,7 +562,7 @@ impl<'a> Recorder<'a> {
         let counts_below = self.slots.counts_below();
         for (function, a) in &totals.accumulators {
             if let Some(fields) = self.own_fields {
-                // What else is an accumulator's the user's own probe has for its counters.
+                // What is an accumulator's elsewhere, the user probe has for its counters.
                 let words: [u64; OWN_WORDS] = [a.calls, a.total_ticks, a.self_ticks, a.sampling];
                 let values = words.into_iter().take(fields).enumerate();
                 self.done.own.extend(values.map(|(field, value)| OwnValue {
@@ -717,7 +719,7 @@ impl<'a> Recorder<'a> {
         if probed {
             let mut space = AddressSpace::of(stop.pid, &stop.maps);
             let raised = self.modules.raised_heap(module, bias, space);
-            // Where the kernel does not do it, new code has another place.
+            // Where the kernel does not do it, rewritten text goes elsewhere.
             if let Some(heap) = raised.filter(|heap| stop.raise_heap(*heap).is_ok()) {
                 space.growth.heap = Some(heap);
             }
@@ -780,7 +782,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Tells of a program that has set its gs base, now that a fault shows it: probes took what lies
+    /// Reports a program that has set its gs base, now that a fault shows it: probes took what lies
     /// there for their memory.
     fn tell_of_gs(&mut self, stop: &FaultStop) {
         let slots_at = self.processes.get(&stop.pid).and_then(|process| process.slots_at);
@@ -915,7 +917,7 @@ impl Session for Recorder<'_> {
 
     fn leaving(&mut self, pid: i32, tid: i32) -> Option<u64> {
         self.close_thread(tid, false);
-        // Others may be born with its block, and nobody empties the ring.
+        // Others may be forked with its block, and no collector empties the ring.
         self.slots.shared_block(self.processes.get(&pid)?.slots_at?)
     }
 
@@ -1086,7 +1088,7 @@ impl Session for Recorder<'_> {
     }
 
     fn letting_go(&mut self, _pid: i32, tid: i32) {
-        // Later it shares what it writes to with those that it begets.
+        // Later it shares what it writes to with its children.
         self.close_thread(tid, false);
     }
 
@@ -1152,7 +1154,7 @@ impl Done {
             process.start_ns = clock.since_start_ns(process.start_ns);
             process.end_ns = clock.since_start_ns(process.end_ns);
         }
-        // The clock of processor time counts nanoseconds.
+        // The clock of CPU time counts nanoseconds.
         let in_ticks = crate::slots::clock_of(mode) == Clock::Ticks;
         for total in self.totals.iter_mut().filter(|_| in_ticks) {
             total.total_ns = clock.duration_ns(total.total_ns);

@@ -1,9 +1,9 @@
 //! The session's shared memory: one slot for every probed thread.
 //!
-//! A slot holds a thread block (see `fettle_abi::block`), its shadow stack, its ring, its
-//! accumulators and its counters. The memory is one sparse memory file that every probed process
-//! maps whole, so that a new thread or a forked child needs no system call of its own to get a
-//! slot: its `gs` base is set and that is all.
+//! A slot holds a thread block (see `fettle_abi::block`), its call-stack mirror, its ring, its
+//! accumulators and its counters. The memory is one sparse memory file that every probed process maps
+//! whole, so that a new thread or a forked child needs no system call of its own to get a slot: its `gs`
+//! base is set and that is all.
 //!
 //! Programs may write anything there. What is read here is bounded by what the slot can hold,
 //! whatever it says of itself.
@@ -58,8 +58,8 @@ impl SlotLayout {
         (u64::from(self.counters_at()) + u64::from(self.counters) * 8).next_multiple_of(1 << 21)
     }
 
-    /// Offset of a slot. The last one, behind those that can be told apart, is for threads without
-    /// a slot of their own.
+    /// Offset of a slot. The last one, behind those that are distinguished, is for threads without a
+    /// slot of their own.
     fn at(&self, slot: u32) -> u64 {
         self.head() + self.stride() * u64::from(slot)
     }
@@ -85,9 +85,9 @@ impl SlotLayout {
 /// Bytes in front of the slots, of which the first page is used.
 const HEAD: u64 = 1 << 21;
 const HEAD_USED: u64 = 4096;
-/// Offset of the [`Alive`] that says whether the session lives.
+/// Offset of the [`Alive`] that says whether the session is alive.
 pub const ALIVE_AT: u64 = 0;
-/// Offset of an [`Alive`] that says that nobody records: for threads without a slot of their own.
+/// Offset of an [`Alive`] that says that there is no recorder: for threads without a slot of their own.
 const NOBODY_AT: u64 = 64;
 
 /// How large a file may be that this process makes (`RLIMIT_FSIZE`).
@@ -124,7 +124,7 @@ pub struct SlotTotals {
     pub ended: u64,
 }
 
-/// A call that a thread is in, as its shadow stack has it.
+/// A call that a thread is in, as its call-stack mirror has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenFrame {
     /// Its function's number.
@@ -190,7 +190,7 @@ pub struct AliveWord<'a> {
 }
 
 impl AliveWord<'_> {
-    /// Says that nobody listens any more.
+    /// Says that the recorder is gone.
     pub fn clear(&self) {
         self.word.clear();
     }
@@ -222,7 +222,7 @@ pub struct Slots {
     looks: Option<Looks>,
 }
 
-/// Logarithm of the longest sampling interval where timed calls need not tell own times.
+/// Logarithm of the longest sampling interval where timed calls need not give own times.
 const RARELY: u64 = 10;
 
 /// Bytes of a record.
@@ -240,7 +240,7 @@ impl Slots {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `fd` was just made and belongs to nobody else.
+        // SAFETY: `fd` was just made and has no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
         Slots::over(file, layout, policy, mode)
     }
@@ -276,11 +276,11 @@ impl Slots {
         self.shared.clone()
     }
 
-    /// Says in the shared memory that the calling thread lives; it must be the one that traces.
+    /// Says in the shared memory that the calling thread is alive; it must be the tracer.
     ///
     /// # Errors
     ///
-    /// When the kernel does not know how to tell of its death.
+    /// When the kernel cannot clear the word at its death (robust futexes).
     pub fn alive(&self) -> io::Result<AliveWord<'_>> {
         let word = self.head(ALIVE_AT as usize + std::mem::offset_of!(Alive, tracer));
         // SAFETY: the word outlives the value, which borrows `self`. This crate uses no robust
@@ -374,7 +374,7 @@ impl Slots {
         self.mode == Mode::Sample
     }
 
-    /// Whether exits are counted beside entries.
+    /// Whether exits are counted as well as entries.
     pub fn counts_exits(&self) -> bool {
         self.mode.counts_exits()
     }
@@ -389,8 +389,7 @@ impl Slots {
         self.mode.counts_below()
     }
 
-    /// Whether single calls are told of: to those it matters when their thread was off the
-    /// processor.
+    /// Whether single calls are recorded: that matters for those whose thread was off-CPU.
     pub fn times_calls(&self) -> bool {
         matches!(self.mode, Mode::Events | Mode::Sample)
     }
@@ -410,7 +409,7 @@ impl Slots {
 
     fn word(&self, slot: u32, offset: usize) -> &AtomicU64 {
         assert!(offset + 8 <= self.layout.stride() as usize && offset.is_multiple_of(8));
-        // SAFETY: inside the slot (asserted) and aligned; the memory lives as long as `self`, and
+        // SAFETY: inside the slot (asserted) and aligned; the memory is mapped as long as `self`, and
         // any bits are a valid u64. Other processes write it at any time, which atomics allow.
         unsafe { &*self.base(slot).add(offset).cast::<AtomicU64>() }
     }
@@ -423,9 +422,9 @@ impl Slots {
     /// The ring of a slot, as words.
     fn ring(&self, slot: u32) -> &[AtomicU64] {
         let words = self.layout.ring_bytes as usize / 8;
-        // SAFETY: the ring lies inside the slot, page-aligned, and is `ring_bytes` long; the
-        // memory lives as long as `self`, and any bits are valid. Other processes write it at any
-        // time, which atomics allow.
+        // SAFETY: the ring lies inside the slot, page-aligned, and is `ring_bytes` long; the memory is
+        // mapped as long as `self`, and any bits are valid. Other processes write it at any time, which
+        // atomics allow.
         unsafe {
             let start = self.base(slot).add(block::RING as usize).cast::<AtomicU64>();
             std::slice::from_raw_parts(start, words)
@@ -474,7 +473,7 @@ impl Slots {
             pid: pid as u32,
             tid: tid as u32,
             address,
-            // The lowest frame belongs to nobody; callers' times add up in it.
+            // The lowest frame is no function's; callers' times add up in it.
             shadow_used: size_of::<ShadowFrame>() as u64,
             ring: RingCursors {
                 limit: match self.policy {
@@ -507,9 +506,9 @@ impl Slots {
         Some(address)
     }
 
-    /// Gives `child` the shadow stack of `parent`: after a fork both are inside of the same
+    /// Gives `child` the call-stack mirror of `parent`: after a fork both are inside of the same
     /// functions. Where calls are timed, these go on in the child as calls that begin at the fork,
-    /// `now`: what was before is the parent's. Where each is, they are told as in
+    /// `now`: what was before is the parent's. They are given with where each is, as in
     /// [`SlotTotals::open`].
     pub fn copy_frames(&self, parent: u32, child: u32, now: u64) -> Vec<(u32, u64)> {
         let used = self.word(parent, std::mem::offset_of!(ThreadBlock, shadow_used));
@@ -539,7 +538,7 @@ impl Slots {
     /// Lets the frames of `slot`, of so many bytes, begin anew, when so many calls have `ended`.
     fn begin_frames(&self, slot: u32, (used, ended): (u64, u64), now: u64) -> Vec<(u32, u64)> {
         use std::mem::offset_of;
-        // A child has used no processor time yet.
+        // A child has used no CPU time yet.
         let now = if self.mode == Mode::Cpu { 0 } else { now };
         let frame = size_of::<ShadowFrame>() as u64;
         let frames = (frame..used).step_by(frame as usize).zip(1..);
@@ -567,7 +566,7 @@ impl Slots {
         for at in (0..used as usize).step_by(frame) {
             word(at, offset_of!(ShadowFrame, start)).store(now, Ordering::Relaxed);
         }
-        // The lowest frame is nobody's.
+        // The lowest frame is no function's.
         if let Some(top) = (used as usize).checked_sub(frame).filter(|top| *top > 0) {
             let top = word(top, offset_of!(ShadowFrame, stack_pointer)).load(Ordering::Relaxed);
             self.word(slot, offset_of!(ThreadBlock, top_stack_pointer))
@@ -748,7 +747,7 @@ impl Slots {
         }
     }
 
-    /// Tells waiting producers that nobody reads any more.
+    /// Notifies waiting producers that the ring has no reader any more.
     pub fn close(&self, slot: u32) {
         self.word(
             slot,

@@ -1,13 +1,12 @@
 //! A recording that goes on, as it stands: a trace of what it has stored so far.
 //!
-//! Spools only grow, so what they hold at a moment can be read while they do, and made into a
-//! trace as that of a recording that was cut off. Of the kernel's events those are taken that
-//! are older than the last round over all rings but one: nothing earlier than that can still come,
-//! so whatever looks at the copy sees the same events in the same order as in the whole trace,
-//! up to that moment.
+//! Spools only grow, so what they hold at a time can be read while they do, and made into a trace as
+//! that of a recording that was cut off. Of the kernel's events those are taken that are older than the
+//! last round over all rings but one: nothing earlier than that can still come, so whatever looks at the
+//! copy sees the same events in the same order as in the whole trace, up to that time.
 //!
-//! That takes as long as there is data. Who wants to see a recording grow takes one copy after
-//! another, with pauses in proportion.
+//! That takes as long as there is data. To see a recording grow, a reader takes one copy after another,
+//! with pauses in proportion.
 
 use std::fs;
 use std::io;
@@ -36,8 +35,8 @@ pub fn snapshot(from: &Path, into: &Path) -> Result<Trace> {
 
 type Failed = (std::path::PathBuf, io::Error);
 
-/// Copies the tables, and lets the spools be seen where they lie. They may be large, and only grow:
-/// who opens them reads what they hold by then.
+/// Copies the tables, and lets the spools be seen where they lie. They may be large, and only grow: a
+/// reader sees what they hold when it opens them.
 fn copy(from: &Path, into: &Path) -> std::result::Result<(), Failed> {
     let spools = from.join("spool");
     let to = into.join("spool");
@@ -58,7 +57,7 @@ fn copy(from: &Path, into: &Path) -> std::result::Result<(), Failed> {
                 false => fs::copy(&path, into.join(name)).map(drop),
             };
             match copied {
-                // Spools go when the recording ends; who asks again finds a whole trace.
+                // Spools go when the recording ends; another request finds a whole trace.
                 Err(reason) if reason.kind() != io::ErrorKind::NotFound => {
                     return Err((path, reason));
                 }
@@ -69,7 +68,7 @@ fn copy(from: &Path, into: &Path) -> std::result::Result<(), Failed> {
     Ok(())
 }
 
-/// On the machine that records, both clocks tell how far the recording has come.
+/// On the machine that records, both clocks say how far the recording has come.
 fn advance(from: &Path, into: &Path) -> io::Result<()> {
     if from.join("relay.json").exists() {
         // It arrives from another machine, with clocks of its own.

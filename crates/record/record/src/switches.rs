@@ -1,8 +1,8 @@
-//! When recorded threads were off the processor.
+//! When recorded threads were off-CPU.
 //!
-//! The kernel's records come by processor, so what one thread did is spread over several rings
-//! that cannot be read at one moment. Records are looked at a drain later, when everything older
-//! has come, and then in order of time.
+//! The kernel's records come by processor, so what one thread did is spread over several rings that
+//! cannot be read at one time. Records are looked at a drain later, when everything older has come, and
+//! then in order of time.
 
 use std::collections::HashMap;
 use std::io;
@@ -71,8 +71,8 @@ impl Clock {
 }
 
 impl Switches {
-    /// Follows threads, and all that they beget; with `looks`, where they are now and then. `begin`
-    /// was read a while ago.
+    /// Follows threads and their descendants; with `looks`, samples their PC as well. `begin` was read a
+    /// while ago.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Switches {
         Ok(Switches { rings, clock, waiting, places, settled_ns, threads, lost: 0 })
     }
 
-    /// Follows further threads, and all that they beget.
+    /// Follows further threads and their descendants.
     ///
     /// # Errors
     ///
@@ -99,12 +99,12 @@ impl Switches {
         self.threads.insert(tid, Track::new(start));
     }
 
-    /// The tick up to which [`Switches::drain`] has told everything.
+    /// The tick up to which [`Switches::drain`] has reported everything.
     pub fn settled(&self) -> u64 {
         self.clock.tick(self.settled_ns)
     }
 
-    /// Takes new records and tells what has become clear: thread and when it was out.
+    /// Takes new records and reports what has become clear: the thread, and when it was off-CPU.
     pub fn drain(&mut self, mut tell: impl FnMut(i32, Out)) {
         let until = self.clock.now.monotonic_ns;
         self.take();
@@ -116,7 +116,7 @@ impl Switches {
         self.settled_ns = until;
     }
 
-    /// A thread is not recorded any more: tells the rest of it, and when it ended, if it did.
+    /// A thread is not recorded any more: reports the rest of it, and when it ended, if it did.
     pub fn close(&mut self, tid: i32, mut tell: impl FnMut(i32, Out)) -> Option<u64> {
         self.take();
         let mut edges: Vec<Edge> = self.waiting.extract_if(.., |e| e.tid == tid).collect();
@@ -168,8 +168,8 @@ impl Track {
             return None;
         }
         match edge.kind {
-            // Out twice: the record between them was lost, and nobody knows how long it ran.
-            // It counts as running.
+            // Out twice: the record between them was lost, and how long it ran is not known. It counts
+            // as running.
             EdgeKind::Out { preempted } => {
                 self.out = Some((tick.max(self.on), preempted));
                 None
@@ -205,10 +205,10 @@ mod tests {
 
     #[test]
     fn intervals_of_a_thread() {
-        // Before its start; the stop at its birth; a wait; a preemption.
+        // Before its start; the stop at its creation; a wait; a preemption.
         let edges = [(5, 'o'), (6, 'i'), (12, 'i'), (20, 'o'), (25, 'i'), (30, 'p'), (31, 'i')];
         assert_eq!(outs(&edges), [(10, 12, false), (20, 25, false), (30, 31, true)]);
-        // The stop at its birth is told after it was seen.
+        // The stop at its creation is reported after it was seen.
         assert_eq!(outs(&[(11, 'o'), (12, 'i')]), [(11, 12, false)]);
     }
 

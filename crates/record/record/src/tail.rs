@@ -55,8 +55,8 @@ impl Tail {
         Ok(Some(Tail { reader, decoder, begin_ns, order: Order::default() }))
     }
 
-    /// Tells what has come since the last time and is in order for certain. Returns before when,
-    /// in nanoseconds of trace time, nothing else will come.
+    /// Reports what has come since the last time and is in order for certain. Returns before when, in
+    /// nanoseconds of trace time, nothing else will come.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl Tail {
         Ok(told_ns)
     }
 
-    /// Tells all of the rest: nothing is written any more.
+    /// Reports all of the rest: nothing is written any more.
     ///
     /// # Errors
     ///
@@ -84,8 +84,8 @@ impl Tail {
     }
 }
 
-/// Events of one time are told in order of their kinds' names, as a trace tells them. So they wait
-/// for those that may still come with the same time.
+/// Events of one time are reported in order of their kinds' names, as in a trace. So they wait for those
+/// that may still come with the same time.
 #[derive(Default)]
 struct Order {
     waiting: Vec<(u64, Event, Vec<u64>)>,
@@ -98,7 +98,7 @@ struct ToListener<'a> {
 }
 
 impl ToListener<'_> {
-    /// Tells what happened before a time.
+    /// Reports what happened before a time.
     fn before(&mut self, time_ns: u64) {
         let waiting = &mut self.order.waiting;
         if waiting.iter().all(|(ns, ..)| *ns >= time_ns) {

@@ -2,13 +2,13 @@
 
 use std::fs;
 
-/// Name and processor time of a thread.
+/// Name and CPU time of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     /// As `/proc` has it: the program's file name unless the thread named itself.
     pub name: String,
-    /// Nanoseconds on a processor since its birth, in user and kernel mode; `None` if the kernel
-    /// does not count them.
+    /// Nanoseconds on a processor since its creation, in user and kernel mode; `None` if the kernel does
+    /// not count them.
     pub cpu_ns: Option<u64>,
 }
 

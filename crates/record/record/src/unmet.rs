@@ -1,5 +1,5 @@
-//! What the user has asked for by patterns, until something is met that they mean: those that mean
-//! nothing at the end are told.
+//! Unmatched patterns: what the user has asked for by patterns, until something matches it. What nothing
+//! has matched at the end is reported.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ impl Unmet {
         }
     }
 
-    /// What to tell in the end. Where no file was recorded, it has been told why.
+    /// What to report in the end. Where no file was recorded, the reason was reported already.
     pub fn notes(self) -> Vec<String> {
         let libraries = self.libraries.iter();
         let libraries =

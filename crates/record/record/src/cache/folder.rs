@@ -1,10 +1,10 @@
 //! A folder of entries: made atomically, checked when read, evicted when there are too many.
 //!
-//! New code runs in the user's programs, so entries are believed only if nobody else could have
-//! written them: folder and entry belong to the user and are writable by nobody else. Once open,
-//! the folder is reached through its descriptor, so nobody can put another in its place. An entry
-//! is written under another name and renamed when whole: readers see all of it or none, and
-//! writers of the same entry do not meet.
+//! Rewritten text runs in the user's programs, so entries are trusted only if no other user could have
+//! written them: folder and entry belong to the user and are writable by no other. Once open, the folder
+//! is reached through its descriptor, so it cannot be replaced by another. An entry is written under
+//! another name and renamed when whole: readers see all of it or none, and writers of the same entry do
+//! not meet.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -26,7 +26,7 @@ const MAGIC: &[u8; 16] = b"fettle cache 1\n\0";
 const HEADER: usize = 16 + 32 + 32;
 const SUFFIX: &str = ".plan";
 const UNFINISHED: &str = ".new-";
-/// Nobody writes an entry for longer than this.
+/// Writing an entry takes no longer than this.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// Where the user's cache is: `$XDG_CACHE_HOME/fettle` or `~/.cache/fettle`; `None` if nothing

@@ -12,7 +12,7 @@ use fettle_rewrite::Plan;
 use super::folder::{Folder, Key};
 use crate::select::Selection;
 
-/// All that decides what a plan looks like. Nobody checks plans that come from a cache, so the
+/// All that decides what a plan looks like. Plans that come from a cache are not checked again, so the
 /// key must hold whatever the planner looks at.
 #[derive(Clone)]
 pub struct Wanted {
@@ -28,7 +28,7 @@ pub struct Wanted {
     pub depth: Depth,
     /// Which functions get them.
     pub selection: Selection,
-    /// Whether the plan says where control can go between old and new code.
+    /// Whether the plan has OSR entry points and deopt points.
     pub crossings: bool,
 }
 

@@ -135,8 +135,8 @@ fn damaged_entries_are_made_anew() {
         bytes[at] ^= 1 << (at / 64 % 8);
         std::fs::write(&entry, &bytes).unwrap();
         assert!(plans.get(&key).is_none(), "byte {at}");
-        // The same contents with a checksum that fits: whoever wrote this is no friend. It may be
-        // taken for a plan, but must not stop us.
+        // The same contents with a checksum that fits: it was written with intent. It may be taken for a
+        // plan, but must not stop us.
         if at >= 80 {
             plans.folder.put(&key, &bytes[80..]).unwrap();
             if let Some(plan) = plans.get(&key) {
@@ -164,7 +164,7 @@ fn a_folder_that_cannot_be_is_no_matter() {
     let temporary = tempfile::tempdir().unwrap();
     let file = temporary.path().join("file");
     std::fs::write(&file, "").unwrap();
-    // Below a file there can be no folder, whoever asks.
+    // Below a file there can be no folder, for root either.
     assert!(Plans::open(&file.join("cache"), LIMIT).is_none());
     let (_, hit) = linked(plain(&file.join("cache")), Path::new(PROGRAM));
     assert!(!hit);
