@@ -1,5 +1,5 @@
 //! Direct calls, and jumps to other functions: as they were, or without the way over the procedure
-//! linkage table.
+//! PLT.
 //!
 //! Where a call leads to is read from the original's code: if nothing stands there but a jump by the
 //! address in some word, a call by the address in that word does the same. Which section it is in, and

@@ -8,19 +8,19 @@ use fettle_lift::function::Function;
 use fettle_lift::liveness::ExitLiveness;
 use fettle_lift::lsda::Lsda;
 
-/// A function's new code, as its makers claim it to be.
+/// A function's rewritten text, as its makers claim it to be.
 #[derive(Clone, Copy)]
 pub struct Claim<'a> {
     /// The original.
     pub function: &'a Function,
-    /// Its new code.
+    /// Its rewritten text.
     pub emitted: &'a Emitted,
-    /// The new code's unwind information.
+    /// The rewritten text's unwind information.
     pub unwind: &'a [PartUnwind],
     /// Copies of jump tables, with their index in the function; entries are offsets in the
-    /// function's new code.
+    /// function's rewritten text.
     pub tables: &'a [(u32, PlannedTable)],
-    /// Jumps from original to new code.
+    /// Jumps from original to rewritten text.
     pub springboards: &'a [(LinkAddr, u32)],
     /// What is needed when control leaves.
     pub exits: ExitLiveness,

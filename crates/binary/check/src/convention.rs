@@ -73,7 +73,7 @@ fn is_answer(walk: &Walk<'_, '_>, index: usize) -> bool {
         | Mnemonic::Clc
         | Mnemonic::Cmc => true,
         Mnemonic::Mov => to.is_some_and(|to| to != Gpr::Rsp) && !is_itself,
-        // Whoever pushes a register to pop it keeps it for callers; `rax` makes room.
+        // A function that pushes a register and pops it saves it for callers; `rax` is pushed to make room.
         Mnemonic::Pop => {
             to.is_some_and(|to| to != Gpr::Rax && NEVER_READ.contains(to) && pushes(walk, to))
         }
@@ -101,7 +101,7 @@ pub(crate) fn keeps(walk: &Walk<'_, '_>, index: usize, clobbers: RegSet) -> bool
     while !set.is_empty() && at < end {
         let Some(next) = walk.pair_at(at) else { return false };
         let Pair { insn, seen, .. } = &walk.s.pairs[next];
-        // Padding behind a call that never comes back leads to code that others jump to.
+        // Padding behind a noreturn call leads to code that others jump to.
         if insn.ip() >= end {
             return false;
         }
@@ -117,7 +117,7 @@ pub(crate) fn keeps(walk: &Walk<'_, '_>, index: usize, clobbers: RegSet) -> bool
     false
 }
 
-/// Whether the function changes nothing that a call may change, and calls nobody: it only hands on
+/// Whether the function changes nothing that a call may change, and calls no other: it only hands on
 /// what it is given.
 pub(crate) fn hands_on(walk: &Walk<'_, '_>) -> bool {
     walk.s.pairs.iter().all(|pair| {

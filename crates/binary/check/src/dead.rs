@@ -104,7 +104,7 @@ fn needed_at_exit(walk: &Walk<'_, '_>, at: u64) -> Result<RegSet, CheckError> {
         Some(Step::Return) => at_return(walk),
         Some(Step::JumpIndirect) => at_jump_anywhere(walk).union(pair.seen.uses.reads),
         Some(Step::Jump(to) | Step::Branch(to)) => at_jump_out(walk, to),
-        // It runs on behind its end.
+        // It falls through past its end.
         _ => at_jump_out(walk, pair.insn.next_ip()),
     })
 }
@@ -282,7 +282,7 @@ fn kept(walk: &Walk<'_, '_>, changed: RegSet) -> Result<(), CheckError> {
     for to in &walk.s.runs_on {
         kept = kept.minus(walk.context.callees.clobbers(LinkAddr(*to)));
     }
-    // Who never comes back keeps no promise.
+    // A noreturn function keeps no promise.
     for i in 0..walk.s.stretches.len() {
         let stretch = walk.s.stretches[i];
         let Some(at) = stretch.at else { continue };

@@ -1,4 +1,4 @@
-//! What can be wrong with new code.
+//! What can be wrong with rewritten text.
 
 use fettle_image::LinkAddr;
 use fettle_isa::RegSet;
@@ -15,7 +15,7 @@ pub struct CheckError {
     pub what: Fault,
 }
 
-/// What is wrong with new code.
+/// What is wrong with rewritten text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -28,7 +28,7 @@ pub enum Fault {
     /// Control flow that no copy is made of.
     #[error("control flow that is not followed")]
     StrangeFlow,
-    /// The new code ends.
+    /// The rewritten text ends.
     #[error("the new code ends too early")]
     TooShort,
     /// Another instruction than the original's.
@@ -43,7 +43,7 @@ pub enum Fault {
     /// Places to be filled in overlap or lie outside of the code.
     #[error("fixups that overlap")]
     Overlap,
-    /// Another condition, or a target that is no offset of the new code.
+    /// Another condition, or a target that is no offset of the rewritten text.
     #[error("another jump than the original's")]
     Jump,
     /// One original instruction has two copies.
@@ -72,7 +72,7 @@ pub enum Fault {
     /// A probe's code is wrong.
     #[error("in a probe: {0}")]
     Probe(#[from] ProbeFault),
-    /// Code in line that is not the user's own probe.
+    /// Inlined code that is not the user probe.
     #[error("code in line that is not the probe's")]
     Own,
     /// A probe changes a register or the flags where their value is needed.
@@ -88,13 +88,13 @@ pub enum Fault {
     /// A probe writes below the stack pointer, and so does the function.
     #[error("a probe writes to memory below the stack pointer that is in use")]
     RedZone,
-    /// A jump table's copy, or a springboard, leads elsewhere.
+    /// A jump table's copy, or an entry patch, leads elsewhere.
     #[error("a jump table's copy leads elsewhere")]
     Table,
     /// A jump table was moved and something else than its jump may use its address.
     #[error("a jump table that may not be moved")]
     Unmovable,
-    /// A jump from original to new code is missing or leads elsewhere.
+    /// A jump from original to rewritten text is missing or leads elsewhere.
     #[error("a springboard is missing or leads elsewhere")]
     Springboard,
     /// Rules for finding the caller differ, or cannot be read.

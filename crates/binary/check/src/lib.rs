@@ -1,4 +1,4 @@
-//! The checker: does new code do what the original did?
+//! The checker: does rewritten text do what the original did?
 //!
 //! It decodes the original again, walks both codes in step and takes nothing of what the planner
 //! and emitter say for granted: what they say is a claim that is looked up and compared.
@@ -6,11 +6,11 @@
 //! 1. *Walk* (this file): from the entry and every block, each original instruction must meet
 //!    its like. Only distances may differ, and those must be fixed up to the same address.
 //!    Blocks may lie in any order: control that fell into a block may jump there and the reverse,
-//!    and a conditional jump may be turned round. Control stays in one chunk unless a jump that
+//!    and a conditional jump may be inverted. Control stays in one chunk unless a jump that
 //!    waits for the chunks' places leads to another.
 //! 2. *Probes* ([`probe`]): whatever stands between the instructions is executed symbolically.
 //!    What it leaves changed must be dead there ([`dead`]).
-//! 3. *Tables* ([`tables`]): copies of jump tables and springboards lead to the same code.
+//! 3. *Tables* ([`tables`]): copies of jump tables and entry patches lead to the same code.
 //! 4. *Unwinding* ([`unwind`]): rules for finding the caller, and handlers of exceptions.
 //!
 //! What is trusted: how the function was lifted (its ranges, the targets of indirect jumps, that

@@ -1,4 +1,4 @@
-//! Straight-line code of the user's own probe.
+//! Straight-line code of a user probe.
 //!
 //! What it computes is the user's business. That the program does not notice is checked: the code
 //! saves what it says it saves, gives it back in the reverse order, never jumps, and touches no
@@ -61,8 +61,8 @@ enum Stage {
     Restoring,
 }
 
-/// Whether this may stand in line. The emitter asks, so that a line which would be refused wherever
-/// it stood is called instead; so is one of no bytes, which nobody could find.
+/// Whether this may be inlined. The emitter asks, so that a line which would be refused wherever
+/// it stood is called instead; so is one of no bytes, which no search could find.
 pub fn may_be_in_line(inline: &Inline) -> bool {
     let accumulator = |(at, byte): &(u32, u32)| (*at, ProbeFixup::Accumulator(*byte));
     let fixups: Vec<_> = inline.fixups.iter().map(accumulator).collect();

@@ -11,10 +11,10 @@ pub enum Kind {
     CountExit,
     /// Counts a call of a function that is always left.
     CountPass,
-    /// Opens a shadow frame, if less than this is in use of the shadow stack; what is not opened
+    /// Pushes a frame on the call-stack mirror, if less than this of it is in use; what is not pushed
     /// is counted if it is for want of room.
     TimedEntry(u32),
-    /// Closes a shadow frame; calls deeper than the last of them are passed by if `limited`.
+    /// Pops a frame of the call-stack mirror; calls deeper than the last of them are passed by if `limited`.
     TimeExit {
         /// Calls may be too deep to be measured.
         limited: bool,
@@ -32,7 +32,7 @@ pub enum Kind {
     SampleEntry,
     /// Ends a timed call.
     SampleExit,
-    /// Has the agent call this function of the user's own probe.
+    /// Has the agent call this function of the user probe.
     OwnCall(u32),
     /// Tells the agent that a function of locks begins.
     LockEnter,
@@ -44,7 +44,7 @@ pub enum Kind {
     Left,
     /// Counts a block.
     Block,
-    /// Counts what this register holds, by the table of a call through a pointer.
+    /// Counts what this register holds, by the table of an indirect call.
     Target(u8),
 }
 

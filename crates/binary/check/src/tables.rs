@@ -1,4 +1,4 @@
-//! Copies of jump tables, and jumps from original to new code.
+//! Copies of jump tables, and jumps from original to rewritten text.
 //!
 //! A table may be copied if nothing but its jump can tell: the address of the copy, and what is
 //! loaded from it, must flow into that jump only. This follows them forwards, register by
@@ -57,7 +57,7 @@ pub(crate) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
     springboards(walk)
 }
 
-/// Where the new code for the block at `to` is; the walk has checked that it is there.
+/// Where the rewritten text for the block at `to` is; the walk has checked that it is there.
 fn block_offset(walk: &Walk<'_, '_>, to: LinkAddr) -> Option<u32> {
     let block = walk.claim.function.block_at(to)?;
     walk.claim.emitted.block_offsets.get(block.index()).copied()
@@ -100,7 +100,7 @@ enum Holds {
     Table,
     /// The same after a call that might have changed it, if it were not known not to.
     Kept,
-    /// A distance loaded from it. Added to the copy's address it is an address of new code, which
+    /// A distance loaded from it. Added to the copy's address it is an address of rewritten text, which
     /// is as good as one of the original wherever it is used.
     Entry,
     /// An entry on some path.
@@ -325,7 +325,7 @@ fn transfer(walk: &Walk<'_, '_>, index: usize, table: &JumpTable, state: &mut St
     true
 }
 
-/// Original code must lead to new code at the entry, and wherever a table leads that was not
+/// Original code must lead to rewritten text at the entry, and wherever a table leads that was not
 /// copied.
 fn springboards(walk: &Walk<'_, '_>) -> Result<(), CheckError> {
     let claim = walk.claim;

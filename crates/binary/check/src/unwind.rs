@@ -1,4 +1,4 @@
-//! Unwind rules and exception handlers of the new code, against the original's.
+//! Unwind rules and exception handlers of the rewritten text, against the original's.
 //!
 //! The original's rules are read with gimli, the new ones by the small interpreter here. Every
 //! copy of an instruction must have the rules of its original, and inside probes the same with
@@ -114,7 +114,7 @@ pub(crate) struct Rows<'a> {
     section: gimli::EhFrame<gimli::EndianSlice<'a, gimli::LittleEndian>>,
     bases: gimli::BaseAddresses,
     context: gimli::UnwindContext<usize>,
-    /// Rows of the original and of the new code.
+    /// Rows of the original and of the rewritten text.
     old: Vec<Row>,
     new: Vec<Row>,
 }
@@ -399,7 +399,7 @@ struct Compare<'r> {
     j: usize,
     pushed: u32,
     /// Whether any were found equal, and where those are that were last: of the original, and of
-    /// the new code.
+    /// the rewritten text.
     equal: bool,
     a: (u64, u64),
     n: (u64, u64),
@@ -505,7 +505,7 @@ impl<'a> Handlers<'a> {
         let mut b = Bytes { bytes, at: 0 };
         let pad_base = match b.u8()? {
             0xff => function,
-            // A new table's base is filled in with the start of the function's new code.
+            // A new table's base is filled in with the start of the function's rewritten text.
             PCREL4 if address == 0 => {
                 b.take(4)?;
                 0

@@ -56,7 +56,7 @@ pub(crate) fn uses(insn: &Instruction, info: &mut InstructionInfoFactory) -> Use
     if insn.code() == Code::Syscall {
         uses.reads = uses.reads.union(SYSTEM_CALL);
     }
-    // Whoever handles its signal sees registers as a function that is called does.
+    // Its signal's handler sees registers as a function that is called does.
     if insn.code() == Code::Int3 {
         uses.reads = uses.reads.union(PASSED);
     }

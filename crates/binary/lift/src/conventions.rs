@@ -4,8 +4,8 @@
 //! may answer in the carry flag, take an argument in `r11`, or keep `rcx` for a caller that counts on
 //! it, and its callers may be in another file, or come through a pointer. Then nothing but the code
 //! itself tells. It does so by instructions that would be pointless under the ABI: those that write
-//! only what is dead by it. A compiler removes such an instruction; whoever wrote it knows somebody
-//! who reads what it writes. Restoring a register that the ABI lets a call change is of that kind.
+//! only what is dead by it. A compiler removes such an instruction; an author who wrote it knows a function
+//! that reads what it writes. Restoring a register that the ABI lets a call change is of that kind.
 //!
 //! Of such a function nothing is known to be dead, so its probes keep everything.
 
@@ -17,7 +17,7 @@ use crate::function::{BlockId, Function};
 use crate::liveness::{Callees, Liveness, Memory, read_at_once};
 use crate::summary::Summary;
 
-/// Registers that somebody who saves them keeps for callers; pushing `rax`, and popping whatever, is
+/// Registers that a function which saves them keeps for callers; pushing `rax`, and popping whatever, is
 /// how compilers move the stack pointer.
 const SAVED_FOR_CALLERS: RegSet =
     RegSet::CALLER_SAVED.minus(RegSet::of(&[Gpr::Rax])).minus(RegSet::FLAGS);
@@ -178,7 +178,7 @@ fn is_deliberate(insn: &Instruction) -> bool {
 }
 
 /// Padding, room for patches, and clearing of registers so that their values do not leak
-/// (`-fzero-call-used-regs`): compilers write it although nobody reads it.
+/// (`-fzero-call-used-regs`): compilers write it although nothing reads it.
 fn is_idle(insn: &Instruction) -> bool {
     let to = insn.op0_register();
     match insn.mnemonic() {
@@ -194,7 +194,7 @@ fn is_idle(insn: &Instruction) -> bool {
     }
 }
 
-/// What nobody reads at a function's entry who keeps to the ABI.
+/// What no function that keeps to the ABI reads at its entry.
 pub const OWN_INPUTS: RegSet = RegSet::of(&[Gpr::R11]).union(RegSet::FLAGS);
 
 /// What functions read beyond what the ABI passes to those that are called through pointers, as any

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Sections of code that linkers make: no functions.
 const GLUE: [&str; 7] = [".plt", ".plt.sec", ".plt.got", ".plt.bnd", ".iplt", ".init", ".fini"];
 
-/// Room between functions, and a start file's few functions that nothing tells of, are in every
+/// Room between functions, and a start file's few functions that no symbol lists, are in every
 /// program: so many bytes, and this share of all, are not worth a word.
 const FEW_BYTES: u64 = 4096;
 const FEW_PERCENT: u64 = 20;
@@ -40,7 +40,7 @@ impl Coverage {
         Coverage { code, unknown: code.saturating_sub(known) }
     }
 
-    /// What to tell of it, if that is much.
+    /// What to report of it, if that is much.
     pub fn note(self) -> Option<String> {
         let percent = self.unknown as u128 * 100 / u128::from(self.code.max(1));
         let is_much = self.unknown >= FEW_BYTES && percent > u128::from(FEW_PERCENT);

@@ -63,7 +63,7 @@ impl RangeCode {
         }
     }
 
-    /// Whether nobody knows where the function ends but that it is no later than at `addr`.
+    /// Whether it is not known where the function ends, but only that it is no later than at `addr`.
     pub(crate) fn reaches_for_all_we_know(&self, addr: LinkAddr) -> bool {
         self.end_guessed && self.range.end == addr
     }
@@ -90,7 +90,7 @@ impl RangeCode {
     }
 
     /// Says that control may come to `addr`, where an instruction was found already; false if none
-    /// was. The code is settled.
+    /// was. The code is decided.
     pub fn add_known_entry(&mut self, addr: LinkAddr) -> bool {
         let known = self.insns.binary_search_by_key(&addr.0, Insn::ip).is_ok();
         if known && !self.leaders.contains_sorted_or_recent(addr) {
@@ -139,7 +139,7 @@ impl RangeCode {
         let mut may_be_last = false;
         loop {
             if ip >= self.range.end.0 {
-                // Nothing comes after a call that does not return, or a trap that nobody handles.
+                // Nothing comes after a call that does not return, or a trap without a handler.
                 if !may_be_last && !self.runs_on(code, context.image) {
                     self.fail(SkipReason::RunsOffEnd, LinkAddr(ip));
                 }
@@ -211,7 +211,7 @@ impl RangeCode {
     }
 
     /// Whether the instruction that was found last is one to fault, behind which compilers let a
-    /// function end; if it does not, control goes on behind the function. In an object file nobody knows
+    /// function end; if it does not, control goes on behind the function. In an object file it is not known
     /// what a section's end is followed by.
     fn runs_on(&self, code: &[u8], image: &Image) -> bool {
         let Some(last) = self.insns.last() else { return false };

@@ -26,7 +26,7 @@ pub enum Exit {
     /// `ret`
     Return,
     /// `jmp` to the entry of another function, or of this one's caller's choice; or what stands behind
-    /// the function, if control runs on there: see [`Function::runs_on`].
+    /// the function, if control falls through to there: see [`Function::runs_on`].
     TailJump(LinkAddr),
     /// A conditional jump to the entry of another function; the other way stays inside.
     TailBranch(LinkAddr),
@@ -202,7 +202,7 @@ impl Function {
         self.insns.iter().map(|i| i.len() as u64).sum()
     }
 
-    /// Whether whoever enters it leaves it: it calls nobody, the kernel neither, and nothing in it
+    /// Whether each entry is followed by an exit: it calls no function and no kernel, and nothing in it
     /// traps or is there to fault.
     pub fn is_always_left(&self) -> bool {
         let goes_on = |facts: &Facts, insn: &Insn| {
@@ -218,7 +218,7 @@ impl Function {
     }
 }
 
-/// Why a function stays as it is.
+/// Why a function is left unmodified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum SkipReason {
@@ -259,7 +259,7 @@ pub enum SkipReason {
     /// Its language's runtime finds frames by the addresses of code.
     FramesByAddress,
     /// Its program translates other programs, and some of its own functions with them, which must not
-    /// lead to new code that those do not have.
+    /// lead to rewritten text that those do not have.
     Translator,
     /// The loader changes its code (a text relocation), or an object file's relocation is not known, or
     /// not where it could be moved.
@@ -314,7 +314,7 @@ impl SkipReason {
     }
 }
 
-/// A function that stays as it is.
+/// A function that is left unmodified.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Skipped {
     /// Where it starts.

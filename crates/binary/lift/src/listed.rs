@@ -1,7 +1,7 @@
 //! Every function is named once: lifted, or left unmodified with its reason.
 //!
 //! Lifting goes by *ranges* of code, which do not overlap. A symbol may name an entry that begins no
-//! range, in the middle of another function or in the PLT. Whoever reads that all
+//! range, in the middle of another function or in the PLT. A user who reads that all
 //! functions were lifted would not know of it. So what no range accounts for is listed at the end, by its
 //! symbol.
 

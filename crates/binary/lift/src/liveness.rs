@@ -79,7 +79,7 @@ fn spread(summary: &Summary, exits: ExitLiveness, callees: Callees<'_>, live: &m
 pub struct Liveness {
     /// By block: before it, and behind it.
     live: Box<[(RegSet, RegSet)]>,
-    /// What calls through pointers are.
+    /// What indirect calls are.
     indirect: Call,
     /// See [`Summary`].
     keeps: bool,
@@ -129,7 +129,7 @@ impl Callees<'_> {
     }
 }
 
-/// What a call reads and changes, beside what the instruction does itself; `keeps` tells of the
+/// What a call reads and changes, beside what the instruction does itself; `keeps` is about the
 /// function that it is in.
 ///
 /// A call ends the life of whatever its callee may write, unless the caller shows that it counts on

@@ -393,7 +393,7 @@ fn called(
     let functions = image.symbols().iter().filter(|s| !s.name.contains(".cold"));
     let named = functions.map(|s| s.addr).chain([image.entry()]).filter(is_start);
     let mut all: HashSet<LinkAddr> = named.collect();
-    // Entries of jump tables are pointers in data, too, but nobody calls through them.
+    // Entries of jump tables are pointers in data, too, but no call goes through them.
     let in_tables: HashSet<LinkAddr> =
         parts.iter().flat_map(|p| table_targets(&p.code.tables)).filter(is_start).collect();
     all.par_extend(parts.par_iter().flat_map_iter(|part| {
@@ -407,7 +407,7 @@ fn called(
     all
 }
 
-/// Where several parts of a group begin like functions, those that nobody calls are cold parts
+/// Where several parts of a group begin like functions, those without a caller are cold parts
 /// whose frame happens to be empty where they begin.
 fn find_unnamed_cold(
     image: &Image,
@@ -457,7 +457,7 @@ fn targets(image: &Image, parts: &[Part], context: &TableContext<'_>) -> Vec<Lin
     for part in parts {
         all.push(part.code.range.start);
         all.extend_from_slice(&part.code.calls);
-        // Code that no symbol and no unwind entry tells of goes on running where it is, too.
+        // Code without a symbol and an unwind entry goes on running where it is, too.
         let outgoing = part.code.outgoing.iter().map(|(_, to)| *to);
         all.extend(outgoing.filter(|to| !is_known(to)));
         all.extend_from_slice(&part.code.unlocked);

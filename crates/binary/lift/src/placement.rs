@@ -1,6 +1,6 @@
-//! The order of new code: which block follows which, within a function and across functions.
+//! The order of rewritten text: which block follows which, within a function and across functions.
 //!
-//! Whoever lays code out (`crates/binary/place`, or a test with dice) makes one; `crates/binary/rewrite` emits
+//! What lays code out (`crates/binary/place`, or a test with dice) makes one; `crates/binary/rewrite` emits
 //! what it says.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ pub struct Chunk {
     pub align: u32,
 }
 
-/// The chunks of new code in their order. A function may have several, with others between.
+/// The chunks of rewritten text in their order. A function may have several, with others between.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
     chunks: Vec<Chunk>,
@@ -78,7 +78,7 @@ impl Placement {
     }
 
     /// Whether the order has each block of `function` once, and its entry at the start of a
-    /// chunk. Springboards and calls lead to where a chunk starts.
+    /// chunk. Entry patches and calls lead to where a chunk starts.
     pub fn fits(&self, function: &Function) -> bool {
         let Some(indices) = self.of(function) else { return false };
         let mut seen = vec![false; function.blocks.len()];

@@ -12,7 +12,7 @@ use crate::function::{JumpTable, SkipReason};
 pub struct RangeCode {
     /// The range.
     pub range: Range<LinkAddr>,
-    /// There may be other functions in it that nobody knows of: only its start is certain.
+    /// There may be other functions in it that are not known: only its start is certain.
     pub(crate) end_guessed: bool,
     /// Instructions in the order in which they were found.
     pub insns: Vec<Insn>,

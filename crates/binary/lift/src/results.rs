@@ -55,7 +55,7 @@ pub fn solve(
     // What a function returns it may have from one that it calls.
     while let Some(i) = work.pop() {
         let (own, summary) = (results[i], &summaries[i]);
-        // Each register is a question of its own: what is new for nobody tells nothing.
+        // Each register is a question of its own: a register that is new for no function adds nothing.
         let told = solved[i].replace(own);
         let tells = |callee: &u32| {
             let callee = *callee as usize;
@@ -82,7 +82,7 @@ pub fn solve(
 /// change it: any function may be called through a pointer, and by its name from elsewhere. Notes in
 /// the summaries whose calls keep more than the ABI wants.
 ///
-/// Only what is read in the same block counts. What begins behind a call that never comes back reads
+/// Only what is read in the same block counts. What begins behind a noreturn call reads
 /// registers that were set elsewhere.
 fn read_behind(summaries: &mut [Summary], clobbers: &[RegSet]) -> RegSet {
     const NOT_RESULTS: RegSet = RegSet::CALLER_SAVED.minus(RegSet::RESULTS);
@@ -150,7 +150,7 @@ fn targets((bytes, start): (&[u8], u64), gap: Range<u64>, index: &Index, found: 
     }
 }
 
-/// What a call reads and changes; `keeps` tells of the function that it is in.
+/// What a call reads and changes; `keeps` is about the function that it is in.
 fn does(call: Call, keeps: bool, inputs: &[RegSet], clobbers: &[RegSet]) -> (RegSet, RegSet) {
     let (reads, changes) = match call {
         // A compiler that knows who is called may count on any register.

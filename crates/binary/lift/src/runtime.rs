@@ -12,7 +12,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use crate::function::SkipReason;
 use crate::range_code::RangeCode;
 
-/// Whether these bytes are among an image's constants: what tells of a runtime where symbols are gone.
+/// Whether these bytes are among an image's constants: what shows a runtime where symbols are gone.
 pub fn has_constant(image: &Image, bytes: &[u8]) -> bool {
     memchr::memmem::find(constants(image), bytes).is_some()
 }
@@ -59,7 +59,7 @@ pub(crate) fn kept<'a>(
     for (name, code) in functions {
         let by_name = known.keeps(name).map(|reason| (reason, code.range.start));
         let linked = links_frame(image, code).map(|at| (SkipReason::FramesByAddress, at));
-        // Nobody knows where the function before it ends: what lies between them is the runtime's.
+        // It is not known where the function before it ends: what lies between them is the runtime's.
         if let Some(failure) = linked
             && let Some(last) = kept.last_mut()
             && before.is_some_and(|before| before.reaches_for_all_we_know(code.range.start))

@@ -3,7 +3,7 @@
 //! Several questions are asked of all functions, and of some again and again, until answers no
 //! longer change: what calls may change ([`crate::clobbers`]), what callers read
 //! ([`crate::results`]), what is live ([`crate::liveness`]). All of them see a block as one set of
-//! registers that is read and one that is written; where it calls somebody, as a few *segments* of
+//! registers that is read and one that is written; where it calls a function, as a few *segments* of
 //! that kind between the calls. So instructions are read once, here.
 //!
 //! Blocks are kept in the order in which they are solved, backwards: each behind all that it leads
@@ -32,9 +32,9 @@ pub(crate) enum Call {
     Known(u32),
     /// A direct call of code of this image that was not lifted.
     Unknown,
-    /// A direct call of somebody else's function.
+    /// A direct call of another image's function.
     Foreign,
-    /// A call through a pointer.
+    /// An indirect call.
     Indirect,
     /// The same in a function that has the address of another in itself, as all have for each call in the
     /// large code model: the compiler knows what is called, and which registers that leaves alone.
@@ -49,7 +49,7 @@ pub(crate) struct Segment {
     pub call: Call,
 }
 
-/// A block that calls somebody.
+/// A block with calls.
 #[derive(Clone, Copy, Debug)]
 struct Calling {
     position: u32,
@@ -112,7 +112,7 @@ pub struct Summary {
     others: Box<[u32]>,
     others_end: Box<[u32]>,
     calling: Box<[Calling]>,
-    /// Of blocks that call somebody, all but the last.
+    /// Of blocks with calls, all but the last.
     segments: Box<[Segment]>,
     leaving: Box<[Leaving]>,
     /// The position of each block of the function.
@@ -131,7 +131,7 @@ pub struct Summary {
     pub(crate) calls_known: bool,
     /// All that it calls or ends with a jump to is known, or known to the compiler.
     pub(crate) closed: bool,
-    /// What its calls through pointers are.
+    /// What its indirect calls are.
     pub(crate) indirect: Call,
     /// It counts on a call keeping registers that the ABI lets calls change: see
     /// [`crate::conventions`].
@@ -208,7 +208,7 @@ impl Summary {
         self.positions.iter().map(|position| live[*position as usize])
     }
 
-    /// Blocks that call somebody: their positions and all their segments but the last.
+    /// Blocks with calls: their positions and all their segments but the last.
     fn calling(&self) -> impl Iterator<Item = (usize, &[Segment])> {
         let mut from = 0;
         self.calling.iter().map(move |calling| {
@@ -236,7 +236,7 @@ impl Summary {
         self.spread(live);
     }
 
-    /// The same as if nobody read anything where control leaves.
+    /// The same as if nothing were read where control leaves.
     pub(crate) fn solve_alone(
         &self,
         does: impl Fn(Call) -> (RegSet, RegSet),
@@ -259,7 +259,7 @@ impl Summary {
         }
     }
 
-    /// Tells of each direct call of a known function, and what is live behind it, given what
+    /// Reports each direct call of a known function, and what is live behind it, given what
     /// [`Summary::solve`] found.
     #[inline]
     pub(crate) fn calls(
@@ -571,7 +571,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What calls through pointers are in `function`: see [`Call::Constant`].
+    /// What indirect calls are in `function`: see [`Call::Constant`].
     fn indirect(&self, function: &Function) -> Call {
         // mov register, constant of 64 bits
         const LENGTH: usize = 10;
@@ -611,7 +611,7 @@ fn bases_of_constants(image: &Image) -> Vec<u64> {
     [0].into_iter().chain(tables.map(|table| table.start.0)).collect()
 }
 
-/// Whether calls of `to` leave the image, through a procedure linkage table.
+/// Whether calls of `to` leave the image, through a PLT.
 fn is_stub(image: &Image, to: LinkAddr) -> bool {
     image.plt().binary_search_by_key(&to, |stub| stub.start).is_ok() || !image.is_code(to)
 }

@@ -162,7 +162,7 @@ fn named_tables(image: &Image) -> Vec<LinkAddr> {
 /// Bytes of code that are looked at together.
 const STRETCH: usize = 64;
 
-/// Whether the bytes behind an opcode tell of an operand at an index times eight, and no base.
+/// Whether the bytes behind an opcode show an operand at an index times eight, and no base.
 fn is_scaled(modrm: u8, sib: u8) -> bool {
     (modrm & 0xc7 == 0x04) & (sib & 0xc7 == 0xc5)
 }
@@ -422,7 +422,7 @@ fn read_table(
 }
 
 /// Up to `limit` entries of the table at `start`; all of them lead somewhere, or are null, where their
-/// number is `exact`. `None` if nobody knows where it ends.
+/// number is `exact`. `None` if it is not known where it ends.
 fn read_entries(
     code: &RangeCode,
     context: &TableContext<'_>,
@@ -456,7 +456,7 @@ fn read_entries(
         let plausible = exact && context.image.is_code(target);
         if !plausible && !context.may_lead(&code.range, target) {
             // Where a value cannot occur that has others on both sides, compilers write an entry
-            // that leads to the function's end: the table goes on, nobody knows how far.
+            // that leads to the function's end: the table goes on, it is not known how far.
             if target == code.range.end {
                 return None;
             }
@@ -781,7 +781,7 @@ pub fn find_movable(image: &Image, function: &mut Function) {
     let mut used_well: FxHashMap<(LinkAddr, TableKind), bool> = FxHashMap::default();
     let is_movable = |table: &JumpTable| {
         // Distances go on looking like distances past the end of their table; a copy that ends too
-        // early would be read past its own. Addresses are told by relocations.
+        // early would be read past its own. Addresses are known by their relocations.
         if !table.is_bounded() && matches!(table.kind, TableKind::Relative { .. }) {
             return false;
         }

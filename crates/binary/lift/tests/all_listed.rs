@@ -1,5 +1,5 @@
 //! Every function is lifted, or left unmodified with a reason, and none is both: in programs that have all
-//! the ways in which one got lost, and in files that nobody here made.
+//! the ways in which one got lost, and in files that were not made here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

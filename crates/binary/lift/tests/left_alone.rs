@@ -1,4 +1,4 @@
-//! Functions that stay as they are, for someone outside of them counts on where their code is.
+//! Functions that are left unmodified because code outside of them counts on where theirs is.
 
 use fettle_image::Image;
 use fettle_lift::{Lifted, SkipReason};
@@ -15,7 +15,7 @@ fn lifted(extension: &str, source: &str, flags: &[&str]) -> Lifted {
     fettle_lift::lift(&image)
 }
 
-/// Names of the functions that are left alone for this reason, in order of address.
+/// Names of the functions that are left unmodified for this reason, in order of address.
 fn left_alone(lifted: &Lifted, reason: SkipReason) -> Vec<&str> {
     let skipped = lifted.skipped.iter().filter(|s| s.reason == reason);
     skipped.filter_map(|s| s.name.as_deref()).collect()
@@ -181,7 +181,7 @@ fn whose_stack_gold_splits() {
     assert_eq!(lifted.skipped.len(), 1, "{:?}", lifted.skipped);
 }
 
-/// What adds one to a number of the processor that it runs on, unless the kernel comes between: what the
+/// What adds one to a number of the processor that runs it, unless the kernel comes between: what the
 /// kernel goes on with then stands in the function, or in a section of its own.
 const RESTARTABLE: &str = r#"
     #include <linux/rseq.h>
@@ -227,7 +227,7 @@ fn that_the_kernel_restarts() {
 }
 
 /// V8's way from C++ into its own code, and what its code begins with, of which only an address is known.
-/// What switches stacks puts its stack pointer into memory, too, but nobody looks for frames there.
+/// What switches stacks puts its stack pointer into memory, too, but no unwinder looks for frames there.
 const ENTERS: &str = r#"
     .p2align 6
     first:

@@ -1,4 +1,4 @@
-//! Plans new code for a file and prints one function of it.
+//! Plans rewritten text for a file and prints one function of it.
 //!
 //! `cargo run --release -p fettle-rewrite --example plan -- FILE [MODE [ADDRESS]]`
 

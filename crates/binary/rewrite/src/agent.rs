@@ -10,7 +10,7 @@ pub fn entry_offset(entry: AgentEntry) -> u32 {
     in_table(entry as usize)
 }
 
-/// How far from the agent's start the user's own probe is put.
+/// How far from the agent's start the user probe is put.
 pub const fn own_at() -> u32 {
     (CODE.len() as u32).next_multiple_of(16)
 }

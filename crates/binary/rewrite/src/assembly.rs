@@ -51,7 +51,7 @@ pub(crate) struct Assembly<'a> {
     index: &'a Index,
     placement: Option<&'a Placement>,
     plan: Plan,
-    /// For each lifted function, where its new code begins in the text, if it has any.
+    /// For each lifted function, where its rewritten text begins in the text, if it has any.
     entries: Vec<Option<u32>>,
     /// Numbers of fixups that lead to functions: where those lie is known at the end only.
     calls: Vec<usize>,
@@ -189,7 +189,7 @@ impl<'a> Assembly<'a> {
                 *kind = PlanFixupKind::New(offset);
             }
         }
-        // Whoever is not probed is listed: reports say how many there are of each.
+        // Functions without probes are listed: reports say how many there are of each.
         let (probed, left) = (self.plan.functions.len(), self.plan.skipped.len());
         let all = self.lifted.functions.len() + self.lifted.skipped.len();
         assert_eq!(probed + left, all, "functions that are neither probed nor listed");
@@ -201,7 +201,7 @@ impl<'a> Assembly<'a> {
 }
 
 /// Makes room for `more`, and for what is still to come if that is like what is there: to move what
-/// has no room takes as long as to write it, and memory that nobody writes to costs nothing. `share`
+/// has no room takes as long as to write it, and memory that is never written to costs nothing. `share`
 /// is how much is there when `more` is, of how much.
 fn make_room<T>(list: &mut Vec<T>, more: usize, share: (usize, usize)) {
     let len = list.len() + more;
@@ -212,7 +212,7 @@ fn make_room<T>(list: &mut Vec<T>, more: usize, share: (usize, usize)) {
     }
 }
 
-/// Where the chunks of one function's new code are in the text.
+/// Where the chunks of one function's rewritten text are in the text.
 struct Places {
     /// Offset in the function's code and in the text, for each.
     chunks: Vec<(u32, u32)>,

@@ -1,5 +1,5 @@
-//! Calls in old code that can lead to new code at once, without the jump at the old entry. So
-//! functions are reached, too, whose entry has no room for a jump.
+//! Calls in original text that can lead to rewritten text at once, without the entry patch. So
+//! functions are reached, too, whose entry has no room for one.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use fettle_lift::{Block, Function};
 use crate::link::Linked;
 use crate::plan::Plan;
 
-/// Calls and jumps in old code to the entries of functions of `plan`: where their distance stands,
+/// Calls and jumps in original text to the entries of functions of `plan`: where their distance stands,
 /// and what it is to be. `wants` chooses, by the function and block that they are in and the entry
 /// that they lead to. Each place is given once.
 pub fn calls_to_new<'a>(

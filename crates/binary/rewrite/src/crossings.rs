@@ -1,4 +1,5 @@
-//! Where control can go from a function's old code to its new code, and back, while a thread is in it.
+//! OSR entries and deopt points: where a thread in the middle of a function can go from the original text to
+//! the rewritten text, and back.
 
 use fettle_code::{Emitted, SPRINGBOARD_SIZE};
 use fettle_image::LinkAddr;
@@ -6,19 +7,19 @@ use fettle_isa::{Flow, Insn};
 use fettle_lift::function::{Block, Function};
 use serde::{Deserialize, Serialize};
 
-/// An address of the original, and the offset of new code that goes with it: in the function's code
-/// first, in [`crate::Plan::text`] when that has its place.
+/// One line of an OSR map: an address of the original, and the offset of rewritten text that goes with it: in
+/// the function's code first, in [`crate::Plan::text`] when that has its place.
 pub type Crossing = (LinkAddr, u32);
 
 /// The crossings of one function: whatever holds in one place holds in the other.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Crossings {
-    /// Where control may be led from new code back to the original: starts of blocks, before their
-    /// probes, that have at least [`SPRINGBOARD_SIZE`] bytes of new code that nothing comes to in their
-    /// middle.
+    /// Deopt points, where a thread may be led from rewritten text to the original: starts of blocks, before
+    /// their probes, that have at least [`SPRINGBOARD_SIZE`] bytes of rewritten text that nothing comes to in
+    /// their middle.
     pub landings: Vec<Crossing>,
-    /// Where control may be led from the original to new code: starts of blocks, and what calls come back
-    /// to, where the original has that many bytes that nothing comes to in their middle.
+    /// OSR entries, where a thread may be led from the original to rewritten text: starts of blocks, and what
+    /// calls come back to, where the original has that many bytes that nothing comes to in their middle.
     pub entrances: Vec<Crossing>,
     /// Where calls and system calls come back to: behind one of the original, and behind its copy, or
     /// one of two.
@@ -41,7 +42,7 @@ impl Crossings {
         }
     }
 
-    /// The same where `place` says that new code came to lie.
+    /// The same where `place` says that rewritten text came to lie.
     pub(crate) fn placed(mut self, place: impl Fn(u32) -> u32) -> Crossings {
         for all in [&mut self.landings, &mut self.entrances, &mut self.returns, &mut self.pads] {
             all.iter_mut().for_each(|(_, offset)| *offset = place(*offset));
@@ -87,10 +88,10 @@ fn returned_to(function: &Function, emitted: &Emitted) -> Vec<u32> {
     all
 }
 
-/// Blocks with room for a jump to new code, what lies behind calls likewise, and where each is in the
+/// Blocks with room for a jump to rewritten text, what lies behind calls likewise, and where each is in the
 /// function's code. `targets` are what anything leads to, in order.
 fn entrances(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Vec<Crossing> {
-    // What else is written to in old code leads elsewhere: calls, and jumps out of the function. And a
+    // What else is written to in original text leads elsewhere: calls, and jumps out of the function. And a
     // thread that is in a system call comes back to it, which may be made again.
     let covers = |insn: &Insn, flow: Flow| match flow {
         Flow::Next => !insn.is_syscall(),

@@ -1,8 +1,8 @@
-//! How to unwind new code, for debuggers: `.debug_frame` (DWARF 5, section 6.4.1).
+//! How to unwind rewritten text, for debuggers: `.debug_frame` (DWARF 5, section 6.4.1).
 
 use crate::plan::Plan;
 
-/// The section for the new code of plans, each with the address of its text.
+/// The section for the rewritten text of plans, each with the address of its text.
 pub fn debug_frame<'a>(texts: impl IntoIterator<Item = (&'a Plan, u64)>) -> Vec<u8> {
     // The common entry: version 1, code in bytes, data in steps of -8, the return address in
     // column 16; the canonical frame address is rsp + 8, the return address lies below it.

@@ -1,15 +1,15 @@
 //! Code that stands before the C library's `_dl_find_object`.
 //!
 //! Unwinders ask this function which module some code belongs to and where its unwind tables
-//! are. The loader knows nothing of new code that libraries have been given, so the function is
-//! made to begin with a look at a table of our own, a *region* for each library's new code.
+//! are. The loader does not know the rewritten text of libraries, so the function is
+//! made to begin with a search of a table of our own, a *region* for each library's rewritten text.
 
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, FlowControl, Instruction,
     InstructionBlock,
 };
 
-/// A range of new code, as the table holds it. An unused entry is one whose `start` is the
+/// A range of rewritten text, as the table holds it. An unused entry is one whose `start` is the
 /// highest address there is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Giving a plan its addresses.
 //!
-//! New code lies above the image, within reach of 32-bit distances of it, at an address that is
+//! Rewritten text lies above the image, within reach of 32-bit distances of it, at an address that is
 //! fixed relative to it:
 //!
 //! ```text
@@ -45,7 +45,7 @@ pub struct LinkParameters {
 /// A plan with addresses: bytes to be mapped and bytes to be written.
 #[derive(Clone, Debug, Default)]
 pub struct Linked {
-    /// New code.
+    /// Rewritten text.
     pub text: Vec<u8>,
     /// Link address of `text`.
     pub text_at: LinkAddr,
@@ -69,7 +69,7 @@ pub struct Linked {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// Something that new code refers to is out of reach.
+    /// Something that rewritten text refers to is out of reach.
     #[error("{to} is out of reach of new code at {from}")]
     OutOfReach {
         /// Where the reference is.
@@ -426,7 +426,7 @@ impl Linked {
     pub fn header_copies(&self) -> impl Iterator<Item = LinkAddr> {
         let (at, count) = self.program_headers;
         let from = at.0.wrapping_sub(self.constants_at.0) as usize;
-        // The one of the new code is no copy.
+        // The one of the rewritten text is no copy.
         let is_copy = move |place: &u64| {
             let header = from + *place as usize;
             let address = self.constants.get(header + 16..header + 24);
@@ -442,8 +442,8 @@ const PT_PHDR: u32 = 6;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PHDR_SIZE: usize = 56;
 
-/// Writes program headers like the image's, with one more segment for the new code and the
-/// merged `.eh_frame_hdr`: the loader and unwinders then know the new code as the program's own.
+/// Writes program headers like the image's, with one more segment for the rewritten text and the
+/// merged `.eh_frame_hdr`: the loader and unwinders then know the rewritten text as the program's own.
 fn write_program_headers(image: &Image, out: &mut Linked) -> Result<(), LinkError> {
     let (offset, count) = image.phdr_bytes();
     let from = usize::try_from(offset).map_err(|_| LinkError::ProgramHeaders)?;

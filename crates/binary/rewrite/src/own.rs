@@ -1,8 +1,8 @@
-//! The user's own probe: machine code that somebody else's compiler made, to be called or, where
-//! it is one straight line, to be put in line.
+//! The user probe: machine code that the user's compiler made, to be called or, where
+//! it is one straight line, to be inlined.
 //!
 //! The two functions of a probe take the address of their counters in `rdi` and of what is known
-//! of the call in `rsi` (`runtime/probe/fettle_probe.h`). In line there is neither: a counter is
+//! of the call in `rsi` (`runtime/probe/fettle_probe.h`). Inlined there is neither: a counter is
 //! reached through `gs`, an argument or result is still in its register.
 
 use fettle_check::own::may_be_in_line;
@@ -84,7 +84,7 @@ struct Line {
 }
 
 impl Line {
-    /// Takes an instruction over; `None` if it cannot be in line.
+    /// Takes an instruction over; `None` if it cannot be inlined.
     fn add(&mut self, mut insn: Instruction) -> Option<()> {
         if !self.keeps_pointers(&insn) {
             return None;
@@ -113,7 +113,7 @@ impl Line {
             }
         }
         let effects = self.factory.effects(&insn);
-        // The stack is in another place when the code is in line.
+        // The stack is in another place when the code is inlined.
         if effects.reads.union(effects.writes).contains(Gpr::Rsp) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Plans: new code for an image's functions, with everything still relative.
+//! Plans: rewritten text for an image's functions, with everything still relative.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -16,19 +16,19 @@ use crate::crossings::Crossings;
 pub struct PlanOptions<'a> {
     /// What probes do.
     pub probes: Probing<'a>,
-    /// Which functions get probes; the others stay as they are.
+    /// Which functions get probes; the others are left unmodified.
     pub select: &'a (dyn Fn(&Function) -> bool + Sync),
-    /// Addresses of fields in instructions whose places in new code are wanted, sorted.
+    /// Addresses of fields in instructions whose places in rewritten text are wanted, sorted.
     pub places: &'a [LinkAddr],
-    /// The order of new code; functions that are not in it come last, with their blocks as they
+    /// The order of rewritten text; functions that are not in it come last, with their blocks as they
     /// were.
     pub placement: Option<&'a Placement>,
-    /// What becomes of calls through pointers.
+    /// What becomes of indirect calls.
     pub pointers: Pointers<'a>,
     /// Whether [`PlannedFunction::crossings`] are wanted: only who changes a running process asks for
     /// them, and they take a tenth of the time.
     pub crossings: bool,
-    /// Where it is counted how many functions are done, for somebody who waits.
+    /// Where it is counted how many functions are done, for a thread that waits.
     pub done: Option<&'a AtomicUsize>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> PlanOptions<'a> {
     }
 }
 
-/// A function with new code.
+/// A function with rewritten text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PlannedFunction {
     /// Where the original starts.
@@ -56,18 +56,18 @@ pub struct PlannedFunction {
     pub name: Option<String>,
     /// Size of the original in bytes.
     pub size: u64,
-    /// Offset of the new code's first chunk, where the entry is, in [`Plan::text`].
+    /// Offset of the rewritten text's first chunk, where the entry is, in [`Plan::text`].
     pub text_offset: u32,
     /// Size of the first chunk.
     pub text_size: u32,
     /// First of the function's counters in the plan, and where each stands.
     pub counters: (u32, Vec<Place>),
-    /// Calls through pointers whose targets are counted, by [`crate::pointer::COUNTERS`] for each,
+    /// Indirect calls whose targets are counted, by [`crate::pointer::COUNTERS`] for each,
     /// behind the function's counters; or that are compared with a target.
     pub pointers: Vec<LinkAddr>,
     /// Its blocks' addresses, if there are counters.
     pub blocks: Vec<LinkAddr>,
-    /// Where control may go from old code to new code and back, if [`PlanOptions::crossings`] are
+    /// Its OSR entries and deopt points, if [`PlanOptions::crossings`] are
     /// wanted.
     pub crossings: Crossings,
     /// Its edges, if they are what is counted.
@@ -77,7 +77,7 @@ pub struct PlannedFunction {
     pub places: Vec<(LinkAddr, u32)>,
 }
 
-/// A piece of a function's new code.
+/// A piece of a function's rewritten text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedChunk {
     /// Index of the function in the plan.
@@ -97,26 +97,26 @@ pub struct Springboard {
     pub to: u32,
 }
 
-/// New code for an image, without addresses.
+/// Rewritten text for an image, without addresses.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// What its probes measure.
     pub mode: Mode,
-    /// Functions with new code, in order of original entry; a function's number in the plan is
+    /// Functions with rewritten text, in order of original entry; a function's number in the plan is
     /// its index.
     pub functions: Vec<PlannedFunction>,
-    /// Functions that stay as they are.
+    /// Functions that are left unmodified.
     pub skipped: Vec<Skipped>,
     /// The functions' code in order of place.
     pub chunks: Vec<PlannedChunk>,
-    /// The agent, the user's own probe if there is one, then the functions' code.
+    /// The agent, the user probe if there is one, then the functions' code.
     #[serde(with = "serde_bytes")]
     pub text: Vec<u8>,
     /// Places in `text` to be filled in, with the function they belong to.
     pub fixups: Vec<PlanFixup>,
     /// Copies of jump tables.
     pub tables: Vec<PlannedTable>,
-    /// Jumps from original code to new code.
+    /// Entry patches: jumps from original to rewritten text.
     pub springboards: Vec<Springboard>,
     /// Unwind information, with the function's index.
     pub unwind: Vec<(u32, PartUnwind)>,

@@ -32,7 +32,7 @@ const RETURNS_TWICE: [&str; 7] =
 /// Functions of the loader that ask for their caller's module.
 const CALLER_SENSITIVE: [&str; 5] = ["dlsym", "dlvsym", "dlopen", "dlmopen", "dl_iterate_phdr"];
 
-/// Makes new code for the functions of `image`; in parallel.
+/// Makes rewritten text for the functions of `image`; in parallel.
 pub fn plan(image: &Image, lifted: &Lifted, options: PlanOptions<'_>) -> Plan {
     plan_checked_by(image, lifted, options, || {
         let mut checker = Checker::new(image);
@@ -83,7 +83,7 @@ where
             }
         })
         .collect();
-    // New code takes their place.
+    // Rewritten text takes their place.
     drop((summaries, callers));
     let context = Context {
         image,
@@ -221,7 +221,7 @@ fn named_slots(image: &Image, names: &[&str]) -> Vec<LinkAddr> {
     all
 }
 
-/// Why a function stays as it is before anything is made of it, and where that shows.
+/// Why a function is left unmodified before anything is made of it, and where that shows.
 fn stays(
     function: &Function,
     options: &PlanOptions<'_>,
@@ -257,7 +257,7 @@ fn calls_one_of(
     })
 }
 
-/// One function's new code, checked.
+/// One function's rewritten text, checked.
 struct Draft {
     function: usize,
     emitted: Emitted,
@@ -363,13 +363,13 @@ fn places(function: &Function, emitted: &Emitted, wanted: &[LinkAddr]) -> Vec<(L
     all
 }
 
-/// `endbr64`, where calls through pointers may lead.
+/// `endbr64`, where indirect calls may lead.
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
-/// Where a springboard is, and the block it leads to; `None` stands for the new entry.
+/// Where an entry patch is, and the block it leads to; `None` stands for the new entry.
 type Board = (LinkAddr, Option<usize>);
 
-/// Where original code must lead to new code: at the entry, and wherever a jump table leads that
+/// Where original code must lead to rewritten text: at the entry, and wherever a jump table leads that
 /// cannot be moved.
 fn springboards(
     function: &Function,
@@ -439,7 +439,7 @@ fn covers_own(function: &Function, image: &Image, bytes: Range<LinkAddr>) -> boo
             .is_some_and(|behind| is_filler(behind, wanted))
 }
 
-/// The jump tables whose copies new code leads to, each once.
+/// The jump tables whose copies rewritten text leads to, each once.
 fn copied_tables(function: &Function, emitted: &Emitted) -> Vec<u32> {
     if function.tables.is_empty() {
         return Vec::new();

@@ -1,21 +1,21 @@
 //! Calls and jumps through pointers: the instructions that look at where one leads.
 //!
 //! Compilers make such a call of a register or of a word of memory. What is put before it may use
-//! `r11` and the flags: nobody passes anything in them to a function that is not known.
+//! `r11` and the flags: no call passes anything in them to a function that is not known.
 
 use fettle_image::{Image, LinkAddr, RelocKind};
 use fettle_isa::{Flow, Gpr, Insn, RegSet};
 use fettle_lift::function::{Exit, Function};
 use iced_x86::{Code, OpKind, Register};
 
-/// What a call through a pointer reads its target from.
+/// What an indirect call reads its target from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Register(Gpr),
     Memory,
 }
 
-/// What may be written before a call through a pointer.
+/// What may be written before an indirect call.
 pub(crate) const FREE: RegSet = RegSet::of(&[Gpr::R11]).union(RegSet::FLAGS);
 
 /// `R_X86_64_TLSDESC`

@@ -20,10 +20,10 @@ use fettle_code::{AgentEntry, Depth, Mode, Moment, OwnProbe, ProbeFixup, Probes,
 use fettle_isa::asm::{Asm, Condition, gs, gs_at};
 use fettle_isa::{Gpr, RegSet};
 
-/// A piece of probe code: what runs in line, and what is put out of the way.
+/// A piece of probe code: what is inlined, and what is out of line.
 #[derive(Clone, Debug, Default)]
 pub struct Snippet {
-    /// In line.
+    /// Inlined.
     pub code: Vec<u8>,
     /// Places in `code` to be filled in.
     pub fixups: Vec<(u32, ProbeFixup)>,
@@ -250,7 +250,7 @@ fn count(b: &mut Builder, field: u32) {
     b.fix(at, ProbeFixup::Accumulator(field));
 }
 
-/// Tells the agent out of line of a call that it may sample: how far the stack pointer is from the
+/// Out of line, notifies the agent of a call that it may sample: how far the stack pointer is from the
 /// entry's, and the function.
 fn ask_for_sample(b: &mut Builder, entry: AgentEntry) {
     let back = b.asm.here() as u32;
@@ -287,14 +287,14 @@ fn call_agent(b: &mut Builder, entry: AgentEntry) {
     b.cold_operands.push((b.cold.here() as u32, 0));
 }
 
-/// Pushes an operand of the agent in line; returns the offset of the immediate.
+/// Pushes an operand of the agent, inlined; returns the offset of the immediate.
 fn push_inline(b: &mut Builder, imm: u32) -> usize {
     let at = b.asm.push_imm32(imm);
     b.set_depth(b.depth + 8);
     at
 }
 
-/// Calls the agent in line; it takes off all that was pushed.
+/// Calls the agent from inlined code; it takes off all that was pushed.
 fn call_agent_inline(b: &mut Builder, entry: AgentEntry) {
     let at = b.asm.call();
     b.fix(at, ProbeFixup::Agent(entry));
@@ -485,7 +485,7 @@ fn timed_exit(b: &mut Builder, limit: Depth, record: bool) {
     }
 }
 
-/// Takes the call on top off the shadow stack, of which `p` is in use, and adds up how many calls it
+/// Pops the call on top of the call-stack mirror, of which `p` is in use, and adds up how many calls it
 /// made and how many there were below it: probes' cost in its times follows from that. Writes `rdx`.
 fn end_call(b: &mut Builder, p: Gpr) {
     b.asm.load32(Gpr::Rdx, gs_at(p, CHILDREN - FRAME));
@@ -511,7 +511,7 @@ pub fn left() -> Snippet {
     }
 }
 
-/// The probe that counts where a call through a pointer leads, which is what `target` holds, by a
+/// The probe that counts where an indirect call leads, which is what `target` holds, by a
 /// table whose first counter is `table`; `dead` is what it may write. What it saves goes below the
 /// stack pointer, where nothing is in use: the call puts its own things there.
 ///

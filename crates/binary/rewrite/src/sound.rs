@@ -1,6 +1,6 @@
 //! Plans that come from elsewhere than the planner.
 //!
-//! Whoever reads a plan from a file has its checksum to trust; this makes sure beyond it that
+//! A plan that is read from a file has a checksum; this makes sure beyond it that
 //! linking cannot fail on indices and offsets that lead nowhere. It cannot say whether the code
 //! is right.
 

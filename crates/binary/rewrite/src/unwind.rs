@@ -1,7 +1,7 @@
-//! Unwind information and exception tables for new code.
+//! Unwind information and exception tables for rewritten text.
 //!
 //! Whatever unwinds a program (libgcc, libunwind, gdb, profilers) finds a frame's caller through
-//! `.eh_frame`. New code gets entries of its own, made of the original's rules row by row, so it
+//! `.eh_frame`. Rewritten text gets entries of its own, made of the original's rules row by row, so it
 //! needs no cooperation of the program and leaves return addresses alone.
 
 use fettle_code::unwind::{BASE, DATA_ALIGN, INDIRECT, OMIT, PCREL4, uleb5};
@@ -184,7 +184,7 @@ impl<'a> RowReader<'a> {
         Some(())
     }
 
-    /// Unwind information for `function`'s new code; empty if the original had none.
+    /// Unwind information for `function`'s rewritten text; empty if the original had none.
     ///
     /// # Errors
     ///
@@ -634,7 +634,7 @@ fn kept_beyond_abi(image: &Image) -> RegSet {
         }
         Some(false)
     };
-    // What a signal's frame holds nobody has kept.
+    // What a signal's frame holds, no function has saved.
     let any = image.fdes().par_iter().any(|fde| !fde.signal_frame && saves(fde) == Some(true));
     // No probe changes a vector register.
     if any { RegSet::of(&[Gpr::Rsi, Gpr::Rdi]) } else { RegSet::NONE }
@@ -653,7 +653,7 @@ pub(crate) fn omits_base(image: &Image) -> bool {
 }
 
 /// Bytes of a list of call sites, and landing pads: the offset of each one's field, and the pad's
-/// offset in the function's new code.
+/// offset in the function's rewritten text.
 type CallSites = (Vec<u8>, Vec<(u32, u32)>);
 
 /// The list of call sites for one part, with the places of landing pads in it. Neighbours in the
@@ -721,7 +721,7 @@ fn call_sites(
     Some((sites, pads))
 }
 
-/// The exception table `lsda` for the new code of one part.
+/// The exception table `lsda` for the rewritten text of one part.
 fn new_table(
     image: &Image,
     lsda: &Lsda,

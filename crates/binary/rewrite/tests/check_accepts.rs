@@ -61,7 +61,7 @@ fn real_binaries_with_every_kind_of_probes() {
     assert!(binaries > 0, "none of the binaries is there");
 }
 
-/// New code for all functions.
+/// Rewritten text for all functions.
 fn everything(mode: Mode) -> PlanOptions<'static> {
     PlanOptions::new(Probing::new(mode))
 }
@@ -186,7 +186,7 @@ fn what_is_left_of_a_table_may_be_pushed() {
     assert_eq!((plan.functions.len(), plan.skipped.len()), (2, 0), "{:?}", plan.skipped);
 }
 
-/// Where control can go between old and new code is found when it is asked for, and only then.
+/// OSR entries and deopt points are found when they are asked for, and only then.
 #[test]
 fn crossings_are_found_when_they_are_wanted() {
     let image = common::assembled(ROOM, &["-shared"]);
@@ -290,8 +290,8 @@ fn what_calls_do_not_come_back_to_is_nothing_else() {
     assert!(ends > 1000, "{ends}");
 }
 
-/// Where jumps within new code lead that are complete before it has its place: from and to. Others still
-/// lead to what is behind them.
+/// Where jumps within rewritten text lead that are complete before it has its place: from and to. Others
+/// still lead to what is behind them.
 fn jumps(text: &[u8]) -> Vec<(u32, u32)> {
     let decoder = iced_x86::Decoder::new(64, text, iced_x86::DecoderOptions::NONE);
     let jumps = decoder.into_iter().filter(|insn| {

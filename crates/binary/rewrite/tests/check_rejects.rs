@@ -1,4 +1,4 @@
-//! The checker rejects new code that was tampered with: at random, and in ways that a planner
+//! The checker rejects rewritten text that was tampered with: at random, and in ways that a planner
 //! might get it wrong.
 
 mod common;
@@ -243,7 +243,7 @@ fn same_jump(a: &Instruction, b: &Instruction, (old, new): (&[u8], &[u8])) -> bo
 }
 
 /// Whether two instructions do the same in a probe: the scale of an index that is not there says
-/// nothing, and the bytes of shadow stack in use are a small number.
+/// nothing, and the bytes of call-stack mirror in use are a small number.
 fn same_effect(a: &Instruction, b: &Instruction) -> bool {
     use iced_x86::{Formatter, NasmFormatter, OpKind, Register};
     let mut texts = [String::new(), String::new()];
@@ -440,7 +440,7 @@ fn meaningful<'a>(claim: &'a Claim<'_>, part: &PartUnwind) -> impl Iterator<Item
     let range = part.start..part.end;
     let copies = copies(claim).into_iter().map(|(at, len)| (at, at + len));
     let probes = claim.emitted.inserted.iter().map(|i| (i.start, i.end));
-    // Parts out of line are in no list: what follows the last copy is taken to be theirs.
+    // Out-of-line parts are in no list: what follows the last copy is taken to be theirs.
     let code = &claim.emitted.code;
     let last = claim.emitted.insn_offsets.iter().max().copied().unwrap_or(0);
     let cold = std::iter::once((last, code.len() as u32));
@@ -805,7 +805,7 @@ fn with_example(
     with_pointers(name, mode, |_| Pointers::Kept, each);
 }
 
-/// The same, with something made of its calls through pointers.
+/// The same, with something made of its indirect calls.
 fn with_pointers(
     name: &str,
     mode: Mode,
@@ -885,7 +885,7 @@ fn exits_that_follow_from_entries() {
         let error = draft.check(claim, context).expect_err("exits are counted nowhere");
         assert!(matches!(error.what, Fault::OtherProbe { .. }), "{error}");
     });
-    // As if `ud2`, and whoever handles `int3`, went on for certain.
+    // As if `ud2`, and the handler of `int3`, went on for certain.
     for (name, flow) in [("traps", Flow::Stop), ("breaks", Flow::Trap)] {
         with_example(name, Mode::Count, |_, lifted, claim, context| {
             assert!(claim.emitted.inserted.len() > 1, "exits of {name} are counted");
@@ -903,7 +903,7 @@ fn exits_that_follow_from_entries() {
     }
 }
 
-/// Control runs on behind an instruction that is there to fault, if it does not.
+/// Control falls through past an instruction that is there to fault, if it does not.
 #[test]
 fn another_way_on_from_the_end() {
     with_example("runs_on", Mode::Count, |_, _, claim, context| {
@@ -1067,7 +1067,7 @@ fn dropped_and_added_instruction() {
         for at in ends {
             let to = past_padding(&claim.emitted.code, at);
             let gap = claim.emitted.code.get(at as usize..to as usize).unwrap_or_default();
-            // Behind a jump nobody comes to padding.
+            // Behind a jump, control does not come to padding.
             let reached =
                 claim.function.facts.iter().zip(&claim.emitted.insn_offsets).any(|(facts, o)| {
                     decode(&claim.emitted.code, *o).is_some_and(|n| o + n.len() as u32 == at)
@@ -1187,7 +1187,7 @@ fn every_fixup(claim: &Claim<'_>, context: &Context<'_>) {
     }
 }
 
-/// Its agent is told the function at the entry and at exits, and how far the stack pointer is away.
+/// Its agent gets the function at the entry and at exits, and how far the stack pointer is away.
 #[test]
 fn probes_that_sample() {
     for name in ["plain", "tail"] {
@@ -1228,7 +1228,7 @@ fn counters_of_targets() {
     }
 }
 
-/// Calls of other modules' functions, and jumps to them, by the address that the linkage table's entry
+/// Calls of other modules' functions, and jumps to them, by the address that the PLT entry
 /// jumps to.
 #[test]
 fn calls_through_slots() {
@@ -1295,7 +1295,7 @@ fn promoted_calls() {
             let strange = Context { callees, ..*context };
             let error = fettle_check::check(*claim, &strange).expect_err("flags are passed");
             assert!(matches!(error.what, Fault::Live(_)), "{error}");
-            // Nobody has asked for it.
+            // It was not asked for.
             let strange = Context { pointers: Pointers::Kept, ..*context };
             assert!(fettle_check::check(*claim, &strange).is_err());
         });

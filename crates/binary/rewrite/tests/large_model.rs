@@ -7,7 +7,7 @@ use fettle_lift::liveness::{self, Callees, ExitLiveness, Liveness};
 use fettle_lift::summary::{self, Index};
 
 /// What GCC makes of a loop that calls a function which keeps `r10` and `r9` (`-fipa-ra`), of a function
-/// that ends with a jump to that one, and of a call through a pointer that may lead anywhere.
+/// that ends with a jump to that one, and of an indirect call that may lead anywhere.
 const SOURCE: &str = r#"
     .macro function name
     .globl \name

@@ -1,4 +1,4 @@
-//! Jumps at entries do not reach into code behind the function that nobody knows of.
+//! Jumps at entries do not reach into code behind the function that no symbol names.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Straight lines of users' own probes: what is put in line, the checker agrees with.
+//! Straight lines of user probes: what is inlined, the checker agrees with.
 
 mod common;
 

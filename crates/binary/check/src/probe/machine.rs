@@ -34,9 +34,9 @@ pub(super) struct Machine<'a> {
     pub(super) blocks: Vec<bool>,
     pub(super) clobbers: u32,
     pub(super) counter: Option<u32>,
-    /// What the shadow stack in use was compared with.
+    /// What the call-stack mirror in use was compared with.
     pub(super) bound: Option<u32>,
-    /// What the agent is told to record.
+    /// What the agent is to record.
     pub(super) told: Option<u32>,
     pub(super) uses_red_zone: bool,
 }
@@ -510,7 +510,7 @@ impl<'a> Machine<'a> {
                         Ok(F::Top)
                     }
                     (V::Own(r), Operand::Bucket(of, Word::Target)) if r == of => {
-                        // Nothing was told or done before.
+                        // Nothing was recorded or done before.
                         match state.effects {
                             0 => Ok(F::Target),
                             _ => Err(ProbeFault::Order),

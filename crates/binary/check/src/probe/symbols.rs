@@ -20,7 +20,7 @@ pub(super) enum V {
     /// The function's number.
     Number,
     Flags(F),
-    /// Bytes of shadow stack in use.
+    /// Bytes of call-stack mirror in use.
     Used,
     TscLow,
     TscHigh,
@@ -53,7 +53,7 @@ pub(super) enum V {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum F {
     Own,
-    /// Shadow stack in use, compared with its room.
+    /// Call-stack mirror in use, compared with its room.
     Bound,
     /// Stack pointer at entry, compared with that of the frame on top.
     Top,
@@ -143,10 +143,10 @@ pub(super) mod effect {
     pub const LOCK: u64 = 1 << 45;
 }
 
-/// Shadow stack in use from which on there is no room for a frame.
+/// Call-stack mirror in use from which on there is no room for a frame.
 pub const NO_ROOM_FROM: u32 = SHADOW_BYTES - FRAME as u32;
 
-/// What a probe is by the effects of all its paths, with what it compares the shadow stack in use
+/// What a probe is by the effects of all its paths, with what it compares the call-stack mirror in use
 /// with and what it tells the agent.
 pub(super) fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind> {
     use effect::*;
@@ -225,7 +225,7 @@ pub(super) enum Operand {
     Counter,
     /// A word of the bucket that this register's own value chooses: of the target, or its count.
     Bucket(u8, Word),
-    /// Shadow stack, from the end of what is in use.
+    /// Call-stack mirror, from the end of what is in use.
     Shadow(i64),
     /// The place for a record.
     Record(i64),

@@ -15,7 +15,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         let (function, emitted) = (self.claim.function, self.claim.emitted);
         self.follow(function.entry.0, 0, Arrival::Entry)?;
         self.drain()?;
-        // Whatever jump tables, springboards and the unwinder lead to.
+        // Whatever jump tables, entry patches and the unwinder lead to.
         for (block, offset) in function.blocks.iter().zip(&emitted.block_offsets) {
             let start = block.start.0;
             if !self.is_done(start, *offset) {
@@ -196,7 +196,7 @@ impl<'w, 'a> Walk<'w, 'a> {
     pub(crate) fn enter(&mut self, a: u64, mut n: u32, slot: usize) -> Result<u32, CheckError> {
         let mark = self.s.at[slot];
         let is_block = mark & BLOCK != 0;
-        // Who comes by padding, or where nobody may come, leaves something to be looked at.
+        // Control that comes by padding, or where none may come, leaves something to be looked at.
         if is_block && self.label(a) == Some(n) && !self.may_end() && !self.padded {
             self.s.at[slot] |= DONE;
         }

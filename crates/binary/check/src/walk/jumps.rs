@@ -89,7 +89,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.fixup_is(a, n, 1, Fixup::Function(LinkAddr(to)))
     }
 
-    /// Where the original runs on behind its end, to `to`, the new code leaves for it.
+    /// Where the original falls through past its end, to `to`, the rewritten text leaves for it.
     pub(crate) fn runs_on(&mut self, to: u64, mut n: u32) -> Result<(), CheckError> {
         let before = self.s.pairs.iter().find(|pair| pair.insn.next_ip() == to);
         let Some(last) = before.map(|pair| pair.insn.ip()) else { return fail(to, Fault::RunsOff) };

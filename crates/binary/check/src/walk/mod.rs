@@ -102,12 +102,12 @@ pub(crate) struct Scratch {
     pub(crate) stretches: Vec<Stretch>,
     /// Tables that instructions refer to by a copy: index and the instruction.
     pub(crate) moved: Vec<(u32, u64)>,
-    /// New code that is no copy of one instruction, with the original address whose unwind rules
+    /// Rewritten text that is no copy of one instruction, with the original address whose unwind rules
     /// hold there: padding that control comes to, jumps behind probes. Offset and length.
     pub(crate) extra: Vec<(u64, u32, u32)>,
-    /// Where control runs on behind an end of the original.
+    /// Where control falls through past an end of the original.
     pub(crate) runs_on: Vec<u64>,
-    /// Calls through pointers with a comparison before them: the pair, and the end of the call as
+    /// Indirect calls with a comparison before them: the pair, and the end of the call as
     /// it was.
     pub(crate) promoted: Vec<(u32, u32)>,
     /// By pair: what was proved dead there.
@@ -133,7 +133,7 @@ impl Scratch {
     }
 }
 
-/// A direct jump of the new code.
+/// A direct jump of the rewritten text.
 pub(crate) struct NewJump {
     pub(crate) insn: Insn,
     pub(crate) seen: Seen,
@@ -187,7 +187,7 @@ pub(crate) struct Walk<'w, 'a> {
     pub(crate) stretch: usize,
     /// Landing pads.
     pub(crate) pads: Vec<u64>,
-    /// The chunk of new code at hand: start and end.
+    /// The chunk of rewritten text at hand: start and end.
     pub(crate) chunk: (u32, u32),
     /// What stands before the place where control is.
     pub(crate) behind: Behind,

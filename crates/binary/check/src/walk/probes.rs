@@ -75,7 +75,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         Ok(stretch.end)
     }
 
-    /// Whether stretch `i`, which is safe, is the function of the user's own probe that `want`
+    /// Whether stretch `i`, which is safe, is the function of the user probe that `want`
     /// would call.
     pub(crate) fn is_own_code(&self, i: usize, want: Kind) -> bool {
         let stretch = &self.s.stretches[i];
@@ -174,7 +174,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
     }
 
-    /// The user's own probe, as a call.
+    /// The user probe, as a call.
     pub(crate) fn own(&self, moment: Moment) -> Option<Kind> {
         own_call(self.context.probes.own?, moment).map(Kind::OwnCall)
     }

@@ -30,9 +30,9 @@ pub(super) trait Append {
     fn copy(&mut self, bytes: &[u8], fix: Option<(u8, Fixup)>);
     /// The comparison of a promotion: with the address of the original, which pointers hold.
     fn guard(&mut self, promotion: &Promotion);
-    /// A promoted call; `other` is where the call as it was stands.
+    /// A promoted call; `other` is where the original call is emitted.
     fn promoted(&mut self, promotion: &Promotion, other: u32);
-    /// What stands before a promoted tail call.
+    /// What is emitted before a promoted tail call.
     fn promoted_tail(&mut self, promotion: &Promotion);
     /// A jump to an offset of the same chunk.
     fn jump_back(&mut self, to: u32);

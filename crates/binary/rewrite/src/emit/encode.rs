@@ -157,7 +157,7 @@ impl Writer<'_> {
         self.write(offsets, chunks, out)
     }
 
-    /// Notes where blocks end, and where the parts of probes, the parts out of line and promotions came to
+    /// Notes where blocks end, and where the parts of probes, the out-of-line parts and promotions came to
     /// lie.
     fn note_places(&mut self, offsets: &[u32], block_ends: &mut Vec<u32>) {
         let Tools { items, probes, cold, promotions, cold_at, .. } = &mut *self.t;

@@ -1,4 +1,4 @@
-//! The pieces that new code is put together from.
+//! The pieces that rewritten text is put together from.
 
 use fettle_code::Fixup;
 use fettle_image::LinkAddr;
@@ -6,15 +6,15 @@ use fettle_lift::function::BlockId;
 
 use crate::jump::Jump;
 
-/// A piece of the new code.
+/// A piece of the rewritten text.
 pub(super) enum Item {
     /// Instructions of one block as they are, but for fields to fill in.
     Copy { from: u32, to: u32 },
     /// Something with the operand of a call through memory (index into the list of those).
     Operand(u32),
-    /// A call through a pointer that is compared first (index into the list of those).
+    /// An indirect call that is compared first (index into the list of those).
     Promoted(u32),
-    /// What stands before a tail call through a pointer that is compared first.
+    /// What is emitted before a indirect tail call that is compared first.
     PromotedTail(u32),
     /// A jump to a block, with the instruction that it is a copy of; the last field says whether
     /// the short form is used.
@@ -25,16 +25,16 @@ pub(super) enum Item {
     Gone { insn: u32, to: BlockId },
     /// A jump to another function.
     JumpOut { insn: u32, to: LinkAddr },
-    /// A call or jump to an entry of a procedure linkage table, by the address that the entry jumps to.
+    /// A call or jump to an entry of a PLT, by the address that the entry jumps to.
     Bound { insn: u32, slot: LinkAddr, calls: bool },
-    /// A jump to what stands behind the function, where control runs on there behind an instruction.
+    /// A jump to what is behind the function, where control falls through to there behind an instruction.
     RunOn { insn: u32, to: LinkAddr },
     /// What stands behind a call that does not come back: the address that it would come back to is no other
     /// code's.
     Trap,
     /// A conditional jump to another function.
     BranchOut { insn: u32, to: LinkAddr },
-    /// A conditional jump to code out of line (index into the list of those).
+    /// A conditional jump to out-of-line code (index into the list of those).
     ToCold { insn: u32, cold: u32 },
     /// A probe (index into the list of those).
     Probe(u32),
@@ -44,7 +44,7 @@ pub(super) enum Item {
     Chunk,
     /// A block begins.
     Label(BlockId),
-    /// Code out of line begins.
+    /// Out-of-line code begins.
     Cold(u32),
 }
 
@@ -56,13 +56,13 @@ pub(super) struct Operand {
     pub(super) fix: Option<(u8, Fixup)>,
 }
 
-/// A call through a pointer that becomes a direct one where the pointer is that of one function.
+/// An indirect call that becomes a direct one where the pointer is that of one function.
 pub(super) struct Promotion {
     pub(super) insn: u32,
     pub(super) to: LinkAddr,
     /// `cmp` of the pointer with `r11`.
     pub(super) compare: Operand,
-    /// What is out of line for it; none for tail calls.
+    /// Its out-of-line part; none for tail calls.
     pub(super) cold: u32,
     /// Where it came to end.
     pub(super) end: u32,
@@ -82,11 +82,11 @@ pub(super) struct Probe {
     pub(super) counters: u32,
     /// Original instruction it stands before.
     pub(super) at: u32,
-    /// Where it came to lie, and its part out of line.
+    /// Where it came to lie, and its out-of-line part.
     pub(super) parts: (u32, u32),
 }
 
-/// Code out of line: the cold part of a probe, or a probe on a branch and a jump to where the
+/// Out-of-line code: the cold part of a probe, or a probe on a branch and a jump to where the
 /// branch led.
 pub(super) enum ColdPart {
     OfProbe(u32),
@@ -99,7 +99,7 @@ pub(super) enum ColdPart {
     Call(u32),
 }
 
-/// Where a branch led that goes through code out of line.
+/// Where a branch led that goes through out-of-line code.
 #[derive(Clone, Copy)]
 pub(super) enum Destination {
     Function(LinkAddr),

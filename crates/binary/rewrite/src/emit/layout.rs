@@ -1,4 +1,4 @@
-//! Which pieces a function's new code has, and in which order.
+//! Which pieces a function's rewritten text has, and in which order.
 
 use fettle_code::pointers::COUNTERS;
 use fettle_code::{Fixup, Mode, Pointers};
@@ -36,7 +36,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Blocks one behind the other, then what their probes have out of line.
+    /// Blocks one behind the other, then the out-of-line parts of their probes.
     fn chunk(&mut self, order: &[BlockId]) -> Result<(), (SkipReason, LinkAddr)> {
         let function = self.function;
         let entry = function.entry_block();
@@ -364,7 +364,7 @@ impl Writer<'_> {
         self.t.items.push(Item::ToCold { insn, cold });
     }
 
-    /// The calls through pointers whose targets are to be counted.
+    /// The indirect calls whose targets are to be counted.
     pub(super) fn counted_pointers(&self) -> Vec<LinkAddr> {
         let mut all = Vec::new();
         if !matches!(self.context.pointers, Pointers::Counted) {
@@ -443,7 +443,7 @@ impl Writer<'_> {
         !tail
     }
 
-    /// Counts where instruction `index` leads, if it is a call through a pointer that is counted.
+    /// Counts where instruction `index` leads, if it is an indirect call that is counted.
     fn count_target(&mut self, id: BlockId, index: u32) {
         let at = LinkAddr(self.function.insns[index as usize].ip());
         let Pointers::Counted = self.context.pointers else { return };

@@ -5,7 +5,7 @@
 //! replaced by as much as the new address needs.
 //!
 //! Blocks are written in the original's order, or in that of a [`Placement`]. Then a conditional
-//! jump may be turned round, a jump may be needed where control fell through, and another may
+//! jump may be inverted, a jump may be needed where control fell through, and another may
 //! not be needed any more. A function's chunks lie one behind the other here; where each of them
 //! goes is decided later, so jumps between them wait for it ([`Fixup::Across`]).
 
@@ -28,7 +28,7 @@ use crate::snippets::Snippets;
 pub use items::TRAP;
 use items::{ColdPart, Item, Operand, Probe, Promotion};
 
-/// What is left of a function's new code when it has been checked: see [`Emitted`].
+/// What is left of a function's rewritten text when it has been checked: see [`Emitted`].
 pub struct Kept {
     /// Machine code.
     pub code: Vec<u8>,
@@ -38,7 +38,7 @@ pub struct Kept {
     pub chunk_starts: Vec<u32>,
     /// Where counters stand.
     pub counters: Vec<Place>,
-    /// Calls through pointers that are counted or compared.
+    /// Indirect calls that are counted or compared.
     pub pointers: Vec<LinkAddr>,
 }
 
@@ -55,16 +55,16 @@ pub struct Tools {
     offsets: Vec<u32>,
     /// For each block, the chunk that it is in.
     chunks: Vec<u32>,
-    /// Where each part out of line is.
+    /// Where each out-of-line part is.
     cold_at: Vec<u32>,
     order: Vec<BlockId>,
     copies: Copies,
-    /// What was taken back.
+    /// What was given back, to be used again.
     spare: Emitted,
 }
 
 impl Tools {
-    /// Takes back what is of no use once the code has its place: together that is larger than what
+    /// Reclaims what is of no use once the code has its place: together that is larger than what
     /// is left.
     pub fn take_back(&mut self, emitted: Emitted) -> Kept {
         let kept = Kept {
@@ -202,17 +202,17 @@ struct Writer<'a> {
     context: &'a Context<'a>,
     wanted: Probes<'a>,
     t: &'a mut Tools,
-    /// The range that unwind information of the code out of line comes from.
+    /// The range that unwind information of the out-of-line code comes from.
     cold_range: usize,
     counters: Vec<Place>,
-    /// Calls through pointers whose targets are counted, sorted.
+    /// Indirect calls whose targets are counted, sorted.
     pointers: Vec<LinkAddr>,
     /// The block behind the one at hand.
     next: Option<BlockId>,
     /// The order is not the original's.
     placed: bool,
     red_zone: bool,
-    /// Calls are counted, and whoever enters leaves: exits need no probes.
+    /// Calls are counted, and each entry is followed by an exit: exits need no probes.
     passed: bool,
 }
 

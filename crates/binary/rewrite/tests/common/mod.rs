@@ -28,7 +28,7 @@ pub fn variants(lifted: &Lifted) -> Vec<Probing<'static>> {
     all
 }
 
-/// The same, and what becomes of calls through pointers with them, in words as well.
+/// The same, and what becomes of indirect calls with them, in words as well.
 pub fn with_pointers(lifted: &Lifted) -> Vec<(Probing<'static>, Pointers<'static>, &'static str)> {
     let mut all = Vec::new();
     for probes in variants(lifted) {
@@ -66,7 +66,7 @@ pub fn targets(lifted: &Lifted) -> HashMap<LinkAddr, LinkAddr> {
     calls.enumerate().map(|(n, (insn, _))| (LinkAddr(insn.ip()), target(n))).collect()
 }
 
-/// Probes that are called, and that are put in line with registers to save.
+/// Probes that are called, and that are inlined with registers to save.
 static OWN: LazyLock<[OwnProbe; 2]> = LazyLock::new(|| {
     // inc qword [rdi]; mov rax, [rsi+8]; add [rdi+8], rax; ret
     let line = [0x48, 0xff, 0x07, 0x48, 0x8b, 0x46, 8, 0x48, 0x01, 0x47, 8, 0xc3, 0x90, 0x90];
