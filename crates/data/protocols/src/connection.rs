@@ -1,4 +1,4 @@
-//! One connection: two lanes of bytes, and the questions that wait for answers.
+//! One connection: two lanes of bytes, and the requests that wait for answers.
 
 use std::collections::VecDeque;
 
@@ -9,9 +9,9 @@ use crate::recognise::recognise;
 
 /// Bytes that are kept of a head that is not whole.
 const HEAD: usize = 64 << 10;
-/// Transfers after which nobody looks for a protocol any longer.
+/// Transfers after which no protocol is looked for any longer.
 const TRIES: u32 = 64;
-/// Questions that wait at once.
+/// Requests that wait at once.
 const WAITING: usize = 1 << 14;
 
 /// One direction.
@@ -21,11 +21,11 @@ struct Lane {
     head: Vec<u8>,
     /// Bytes to come that say nothing.
     skip: u64,
-    /// What is told when they have come.
+    /// What is reported when they have come.
     then: Option<Answer>,
 }
 
-/// A question that waits.
+/// A request that waits.
 #[derive(Debug)]
 struct Waiting {
     exchange: u64,
@@ -38,15 +38,15 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub struct Connection {
     decoder: Option<Box<dyn Decoder>>,
-    /// Which way questions go.
+    /// Which way requests go.
     asks: Option<Side>,
-    /// Of questions, and of answers.
+    /// Of requests, and of answers.
     lanes: [Lane; 2],
     waiting: VecDeque<Waiting>,
     exchanges: u64,
-    /// A question was once asked before the one before was answered.
+    /// A request was once asked before the one before was answered.
     pipelined: bool,
-    /// Messages are missed until the next question after an answer.
+    /// Messages are missed until the next request after an answer.
     out_of_step: bool,
     answered: bool,
     given_up: bool,
@@ -111,7 +111,7 @@ impl Connection {
         }
     }
 
-    /// Nothing will be known any more of the questions that are not answered.
+    /// Nothing will be known any more of the requests that are not answered.
     fn lose(&mut self, counts: &mut Counts, tell: &mut dyn FnMut(Message<'_>)) {
         let (Some(decoder), Some(asked)) = (&mut self.decoder, self.asks) else { return };
         let protocol = decoder.protocol();
@@ -127,8 +127,8 @@ impl Connection {
         reason
     }
 
-    /// Whether the connection, out of step, is in step again: whoever asks has waited for each
-    /// answer so far, so a question behind an answer begins an exchange.
+    /// Whether the connection, out of step, is in step again: the client has waited for each
+    /// answer so far, so a request behind an answer begins an exchange.
     fn again(&mut self, lane: usize, known: &[u8]) -> bool {
         self.answered |= lane == 1;
         let begins = self.decoder.as_ref().is_some_and(|decoder| decoder.begins(known));
@@ -271,7 +271,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The question that is answered: the first that waits, or the first with the answer's key if
+    /// The request that is answered: the first that waits, or the first with the answer's key if
     /// those before may have been left unanswered. These are over, then.
     fn first(
         &mut self,
@@ -288,7 +288,7 @@ impl Connection {
                 return Ok(Some(waiting.exchange));
             }
             if same {
-                // Which of several it could be it is, nobody knows.
+                // It is not known which of several it is.
                 let twins = self.waiting.iter().any(|other| match answer.key {
                     Some(_) => other.key == answer.key,
                     None => other.key != Some(MARK),

@@ -1,6 +1,6 @@
-//! What was told, and what was not and why.
+//! What was reported, and what was not and why.
 
-/// Why messages of a connection are not told.
+/// Why messages of a connection are not reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// No protocol that is known.
@@ -9,9 +9,9 @@ pub enum Reason {
     Tls,
     /// It goes on with another protocol.
     Upgraded,
-    /// Answers come without questions: subscriptions.
+    /// Answers come without requests: subscriptions.
     Unasked,
-    /// Questions whose answers may be left out.
+    /// Requests whose answers may be left out.
     Quiet,
     /// Bytes that matter are missing, and nothing says where messages begin after them.
     Cut,
@@ -41,16 +41,16 @@ impl Reason {
     }
 }
 
-/// What was told and what was not.
+/// What was reported and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Questions.
+    /// Requests.
     pub asks: u64,
     /// Answers.
     pub answers: u64,
     /// Times that a connection was out of step.
     pub out_of_step: u64,
-    /// Questions whose answers were not found for that.
+    /// Requests whose answers were not found for that.
     pub unanswered: u64,
     /// Connections that were given up, by reason, as in [`Reason::ALL`].
     pub given_up: [u64; 6],

@@ -1,5 +1,5 @@
 //! What a decoder is: it looks at the bytes at which a message, or a part of one, begins, and says
-//! how long that is and what it means. It never sees what is behind; whoever asks skips that.
+//! how long that is and what it means. It never sees what is behind; the caller skips that.
 
 use crate::counts::Reason;
 
@@ -35,7 +35,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A question.
+/// A request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
     pub command: String,
@@ -49,11 +49,11 @@ pub struct Ask {
     pub reply: Reply,
 }
 
-/// The key of a question that nothing is answered by but what is of its kind alone: it only says that
+/// The key of a request that nothing is answered by but what is of its kind alone: it only says that
 /// all before it is answered.
 pub const MARK: u64 = u64::MAX;
 
-/// Whether a question is answered.
+/// Whether a request is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reply {
     #[default]
@@ -71,7 +71,7 @@ pub struct Answer {
     pub exchange: Option<u64>,
     pub protocol: Option<&'static str>,
     pub key: Option<u64>,
-    /// Questions that need no answer would not have got this one.
+    /// Requests that need no answer would not have got this one.
     pub needed: bool,
 }
 
@@ -82,7 +82,7 @@ pub enum Step {
     More,
     /// So many that say nothing, or nothing yet.
     Skip(u64),
-    /// A question, and how many bytes from here on are known to be its.
+    /// A request, and how many bytes from here on are known to be its.
     Ask(u64, Ask),
     /// The end of an answer, which comes after so many bytes.
     Answer(u64, Answer),
@@ -92,18 +92,18 @@ pub enum Step {
     Stop(Reason),
 }
 
-/// Reads one connection of one protocol. It may be told bytes again after [`Step::More`] only.
+/// Reads one connection of one protocol. It may be given bytes again after [`Step::More`] only.
 pub trait Decoder: std::fmt::Debug + Send {
     /// The protocol's name.
     fn protocol(&self) -> &'static str;
 
-    /// Whether a question certainly begins here.
+    /// Whether a request certainly begins here.
     fn begins(&self, bytes: &[u8]) -> bool;
 
-    /// What whoever asks says next.
+    /// What the client says next.
     fn ask(&mut self, input: Input<'_>) -> Step;
 
-    /// What whoever answers says next. `command` is that of the question that waits longest.
+    /// What the server says next. `command` is that of the request that waits longest.
     fn answer(&mut self, input: Input<'_>, command: Option<&str>) -> Step;
 
     /// Takes out the exchanges with numbers of their own that are not over, and what they are of.

@@ -1,5 +1,5 @@
-//! HTTP/1.0 and 1.1: a head of lines, and a body whose length the head tells, or in chunks that
-//! tell theirs.
+//! HTTP/1.0 and 1.1: a head of lines, and a body whose length the head gives, or in chunks that
+//! give theirs.
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Read, Step};

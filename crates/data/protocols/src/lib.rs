@@ -1,8 +1,8 @@
 //! Messages in the bytes that go over connections.
 //!
 //! A read is not a message: one read brings several, and a message comes in several reads. Besides,
-//! recordings keep only the first bytes of each. [`Connections`] is told what was sent and received
-//! on each socket, with as many bytes as are known, finds out which protocol it is, and tells who
+//! recordings keep only the first bytes of each. [`Connections`] takes what was sent and received
+//! on each socket, with as many bytes as are known, finds out which protocol it is, and reports who
 //! *asks* what and when it is *answered*, under a number that both have: the *exchange*.
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Nothing is guessed. Where bytes that matter are missing, the connection is *out of step*: what
-//! waits for an answer is forgotten and counted, and messages are told again from where a question
-//! begins for certain. Where that cannot be known (questions that do not wait for answers, tables
+//! waits for an answer is forgotten and counted, and messages are reported again from where a request
+//! begins for certain. Where that cannot be known (requests that do not wait for answers, tables
 //! that both ends keep) the connection is given up, with its [`Reason`].
 //!
 //! No I/O; bytes in, messages out, whatever the bytes.
@@ -84,7 +84,7 @@ impl Connections {
         self.open.remove(&socket);
     }
 
-    /// What was told so far.
+    /// What was reported so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }

@@ -1,4 +1,4 @@
-//! memcached: lines of text, some with bytes of a told length behind, among them the meta commands;
+//! memcached: lines of text, some with bytes of a given length behind, among them the meta commands;
 //! or the older binary messages, which have a head of 24 bytes.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -36,7 +36,7 @@ const COMMANDS: [&[u8]; 25] = [
 /// The longest value that is believed.
 const VALUE_MAX: i64 = 1 << 31;
 
-/// Whether a question in text begins here.
+/// Whether a request in text begins here.
 pub fn text_begins(bytes: &[u8]) -> bool {
     let input = Input { bytes, last: false };
     let Some((line, _)) = input.line() else { return false };
@@ -123,7 +123,7 @@ impl Decoder for Text {
                 key = echoed(&rest[1..]);
             }
             b"HD" | b"NS" | b"EX" | b"NF" => key = echoed(rest),
-            // That there is nothing is what quiet questions are not told.
+            // That there is nothing is what quiet requests get no answer for.
             b"EN" => needed = true,
             b"MN" => key = Some(MARK),
             b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" => {
@@ -158,7 +158,7 @@ fn echoed(flags: &[&[u8]]) -> Option<u64> {
     repeated(flags, flags.iter().find_map(|flag| flag.strip_prefix(b"k")))
 }
 
-/// First bytes of a question and of an answer.
+/// First bytes of a request and of an answer.
 const ASKS: u8 = 0x80;
 const ANSWERS: u8 = 0x81;
 const HEAD: u64 = 24;
@@ -232,7 +232,7 @@ fn head(input: Input<'_>, magic: u8) -> Read<Head> {
     Some(if fits && known { Ok(head) } else { Err(()) })
 }
 
-/// Whether a binary question begins here.
+/// Whether a binary request begins here.
 pub fn binary_begins(bytes: &[u8]) -> bool {
     matches!(head(Input { bytes, last: false }, ASKS), Some(Ok(head)) if head.extras <= 20)
 }

@@ -1,4 +1,4 @@
-//! Messages as connections are told of them.
+//! Messages as connections report them.
 
 /// Which way bytes went, seen from the end that is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,31 +23,31 @@ pub struct Message<'a> {
 /// What a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What<'a> {
-    /// A question, told with the bytes in which it is known what it is.
+    /// A request, reported with the bytes in which it is known what it is.
     Ask {
         /// What sort of: `GET`, `SELECT`, a method of gRPC.
         command: &'a str,
         /// Which one: a path, a statement, a command and its key; cut after 256 bytes.
         text: &'a str,
     },
-    /// Its answer, told with its last bytes.
+    /// Its answer, reported with its last bytes.
     Answer {
         /// Whether all went well.
         ok: bool,
         /// How it went, in the protocol's words.
         status: &'a str,
     },
-    /// The question that was just told gets no answer: it is over when whoever reads it goes on.
+    /// The request that was just reported gets no answer: it is over when its reader goes on.
     Unanswered,
-    /// Nothing is known any more of a question that was told: its answer is not seen. It went this way.
+    /// Nothing is known any more of a request that was reported: its answer is not seen. It went this way.
     Unseen {
-        /// Which way the question went.
+        /// Which way the request went.
         asked: Side,
     },
 }
 
-/// How a question went that got no answer.
+/// How a request went that got no answer.
 pub const NO_REPLY: &str = "no reply";
 
-/// How a question went whose answer is not seen.
+/// How a request went whose answer is not seen.
 pub const UNSEEN: &str = "not seen";

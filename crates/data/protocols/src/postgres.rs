@@ -23,9 +23,9 @@ const STATEMENTS: usize = 4096;
 pub struct Postgres {
     /// The first message, without a letter, has not come.
     starting: bool,
-    /// Whoever asks wants encryption; the answer is one letter.
+    /// The client wants encryption; the answer is one letter.
     wants_tls: bool,
-    /// Parts of an exchange were told, its Sync was not.
+    /// Parts of an exchange were reported, its Sync was not.
     in_exchange: bool,
     /// What prepared statements say, by name.
     statements: FxHashMap<Vec<u8>, String>,
@@ -45,7 +45,7 @@ pub fn recognise(bytes: &[u8]) -> Option<Postgres> {
     begins(bytes).then(Postgres::default)
 }
 
-/// Whether these are whole messages of somebody who asks, the last of which wants an answer.
+/// Whether these are whole messages of a client, the last of which wants an answer.
 fn begins(bytes: &[u8]) -> bool {
     let mut at = 0;
     let mut last = 0;

@@ -1,5 +1,5 @@
-//! RESP, the protocol of Redis: values of a letter and a line, some with bytes of a told length
-//! behind, some with more values. Questions are arrays of words, answers anything.
+//! RESP, the protocol of Redis: values of a letter and a line, some with bytes of a given length
+//! behind, some with more values. Requests are arrays of words, answers anything.
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Reply, Step};
@@ -13,7 +13,7 @@ const BYTES_MAX: i64 = 1 << 32;
 const UNASKED: [&str; 7] =
     ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR", "PSYNC", "SYNC", "REPLCONF"];
 
-/// Whether a question begins here.
+/// Whether a request begins here.
 pub fn begins(bytes: &[u8]) -> bool {
     let input = Input { bytes, last: false };
     let Some((line, at)) = input.line() else { return false };
@@ -33,14 +33,14 @@ enum Replies {
     #[default]
     On,
     Off,
-    /// None to the next question.
+    /// None to the next request.
     Skip,
 }
 
 /// A connection.
 #[derive(Debug, Default)]
 pub struct Resp {
-    /// Words of the question that are to come.
+    /// Words of the request that are to come.
     asked_left: u64,
     /// Its first ones: the command, and a key.
     asked: Vec<String>,
@@ -55,7 +55,7 @@ pub struct Resp {
 }
 
 impl Resp {
-    /// A word of a question.
+    /// A word of a request.
     fn word(&mut self, bytes: u64, word: &[u8]) -> Step {
         self.asked_left -= 1;
         let told_before = self.asked.len() == self.wanted();
@@ -79,13 +79,13 @@ impl Resp {
         Step::Ask(bytes, Ask { command, text, reply, ..Ask::default() })
     }
 
-    /// How many words of a question say what it is.
+    /// How many words of a request say what it is.
     fn wanted(&self) -> usize {
         let is = |n: usize, word| self.asked.get(n).is_some_and(|w| w.eq_ignore_ascii_case(word));
         if is(0, "client") && is(1, "reply") { 3 } else { 2 }
     }
 
-    /// Whether the question is answered, and what that says of those that follow.
+    /// Whether the request is answered, and what that says of those that follow.
     fn reply(&mut self) -> Reply {
         let said = if self.asked[0].eq_ignore_ascii_case("reset") { 0 } else { 2 };
         let said = self.asked.get(said).map(|word| word.to_ascii_lowercase());

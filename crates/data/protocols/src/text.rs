@@ -1,4 +1,4 @@
-//! Texts of messages as they are told: without control characters, and not too long.
+//! Texts of messages as they are reported: without control characters, and not too long.
 
 /// Most bytes of a text.
 pub const TEXT: usize = 256;

@@ -46,7 +46,7 @@ fn line(connection: u64, message: Message<'_>) -> String {
     }
 }
 
-/// What is told of reads of which only the first bytes are known.
+/// What is reported of reads of which only the first bytes are known.
 fn told(reads: &[Read], known: usize) -> (Vec<String>, Connections) {
     let mut connections = Connections::new();
     let mut lines = Vec::new();
@@ -70,7 +70,7 @@ fn in_pieces(reads: &[Read], size: usize) -> Vec<Read> {
 
 const NAMES: [&str; 6] = ["grpc", "http1", "http2", "memcached", "postgres", "redis"];
 
-/// `FETTLE_BLESS=1 cargo test` writes what is told; look at the difference.
+/// `FETTLE_BLESS=1 cargo test` writes what is reported; look at the difference.
 #[test]
 fn real_conversations() {
     for name in NAMES {
@@ -90,14 +90,14 @@ fn pieces_do_not_matter() {
     for name in NAMES {
         let reads = reads(name);
         let (whole, _) = told(&reads, usize::MAX);
-        // Whoever comes to a connection has to see a question's first bytes in one piece.
+        // A decoder that comes to a connection has to see a request's first bytes in one piece.
         for size in [64, 100, 1000] {
             assert_eq!(told(&in_pieces(&reads, size), usize::MAX).0, whole, "{name}, {size}");
         }
     }
 }
 
-/// With fewer bytes, fewer messages are told, and no others: exchanges keep their questions.
+/// With fewer bytes, fewer messages are reported, and no others: exchanges keep their requests.
 #[test]
 fn what_is_cut_is_left_out() {
     for name in NAMES {
@@ -152,7 +152,7 @@ fn connections_without_a_protocol_are_given_up() {
     assert_eq!(tls, Some(fettle_protocols::Reason::Tls));
 }
 
-/// What is told of a talk: what the client says, and what the server does.
+/// What is reported of a talk: what the client says, and what the server does.
 fn talk(lines: &[(bool, &str)]) -> Vec<String> {
     let reads: Vec<Read> = lines
         .iter()
@@ -222,12 +222,12 @@ fn quiet_meta_commands_are_over_when_later_ones_are_answered() {
         "memcached 7 answered ok: EN",
     ];
     assert_eq!(answered, expected);
-    // Which of two nobody knows.
+    // Which of two is not known.
     let lines = talk(&[(true, "mg a v q\nmg b v q\nmn\n"), (false, "VA 1\ny\nMN\n")]);
     assert_eq!(lines.last().unwrap(), "given up: Quiet");
 }
 
-/// A read that is not seen at all: what waited is forgotten, and the next question counts anew.
+/// A read that is not seen at all: what waited is forgotten, and the next request counts anew.
 #[test]
 fn after_missing_bytes_nothing_is_paired_wrongly() {
     let mut connections = Connections::new();
