@@ -1,4 +1,4 @@
-// Jumps from originals to their copies: written and taken back while every processor runs.
+// Jumps from originals to their copies: written and reverted while every processor runs.
 //
 // text_poke_queue writes a breakpoint first, then the rest, then the first byte, and lets no processor
 // execute a mixture; who meets the breakpoint in between does what the jump will do. It asks for ascending
@@ -49,7 +49,7 @@ int write_jumps(struct status *status) {
             return -EBUSY;
         }
     if (write_breakpoints()) {
-        // Nobody else writes there: a breakpoint of unknown origin is refused by kprobes and ftrace.
+        // Nothing else writes there: a breakpoint of unknown origin is refused by kprobes and ftrace.
         mutex_unlock(text_mutex);
         synchronize_rcu_tasks();
         synchronize_rcu_tasks_rude();
@@ -67,7 +67,7 @@ int write_jumps(struct status *status) {
     return 0;
 }
 
-// Takes back every jump but those that somebody wrote over, a kprobe for instance: what that one saved of
+// Reverts every jump but those that were written over, by a kprobe for instance: what that one saved of
 // the text it will write back.
 void take_jumps_back(struct status *status) {
     u8 jump[JUMP_BYTES];

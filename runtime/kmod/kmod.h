@@ -1,4 +1,4 @@
-// The core of the module that brings new code into a running kernel: what its parts share.
+// The core of the module that brings rewritten text into a running kernel: what its parts share.
 //
 // It is compiled without the kernel's headers, when Fettle itself is built, and has to fit kernels that
 // did not exist then. So it knows no structure of the kernel: the module writer (crates/kernel/kernel-live)
@@ -49,7 +49,7 @@ struct origin {
 };
 
 enum state {
-    OUT,        // nothing leads to copies, and nobody is in them
+    OUT,        // nothing leads to copies, and no thread is in them
     INSTALLED,  // jumps lead to copies
     LEAVING,    // no jump leads to copies, but threads may be in them
 };
@@ -74,8 +74,8 @@ struct status {
 
 enum verb {
     INSTALL = 1,  // write the jumps
-    REMOVE = 2,   // take them back; threads leave copies by themselves
-    UNDO = 3,     // take them back, and lead every thread out of copies
+    REMOVE = 2,   // revert them; threads leave copies by themselves
+    UNDO = 3,     // revert them, and deoptimise every thread in copies
     KEEP = 4,     // whether closing the file for the last time undoes nothing
 };
 

@@ -115,8 +115,8 @@ static int stopped(void *argument) {
     return 0;
 }
 
-// Leads every thread out of copies. What is left of them, by a tracer's hooks or in frames that nobody can
-// walk, needs another attempt.
+// Deoptimisation: leads every thread out of copies. What is left of them, by a tracer's hooks or in frames
+// that cannot be walked, needs another attempt.
 int lead_out(struct status *status) {
     struct pass pass = {0};
     int failed = stop_machine(stopped, &pass, __cpu_online_mask);

@@ -33,7 +33,7 @@ complaints() {
     dmesg | grep -E 'WARNING:|BUG:|Oops|detected stall|soft lockup|Call Trace|ftrace bug' | head -5
 }
 
-# Waits until new code is installed.
+# Waits until rewritten text is installed.
 await_installed() {
     tries=0
     until fettle status --kernel 2>/dev/null | grep -q ', installed'; do
@@ -119,7 +119,7 @@ case_counted() {
 case_kept() { # WAYS...
     before=$(text_sum)
     for way in "$@"; do
-        # Deciding takes processor time, which the loads leave to it.
+        # Deciding takes CPU time, which the loads leave to it.
         nice -n 19 sh -c '. /cases.sh; while [ ! -e /tmp/stop ]; do loads 100 >/dev/null; done' &
         loading=$!
         fettle tune --kernel --only "$functions" --time 1 --no-compare >/tmp/out 2>&1

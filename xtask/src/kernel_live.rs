@@ -1,4 +1,4 @@
-//! New code in running kernels, in guests: what `fettle kernel` does, from outside, on stock kernels.
+//! Rewritten text in running kernels, in guests: what `fettle kernel` does, from outside, on stock kernels.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -52,7 +52,7 @@ enum Chore {
     Smp(smp::Options),
     /// Takes snapshots of running kernels in guests, for tests without one
     Kernel(kernel::Options),
-    /// Brings new code into the kernels of guests and takes it out again, under load
+    /// Brings rewritten text into the kernels of guests and takes it out again, under load
     KernelLive(kernel_live::Options),
     /// Records servers of runtimes whose tasks share threads, and scores the requests found in them
     Requests(requests::Options),

@@ -1,4 +1,4 @@
-//! Counters in new code.
+//! Counters in rewritten text.
 
 use fettle_isa::FactsFactory;
 use fettle_kernel_plan::Value;

@@ -1,7 +1,7 @@
-//! The checker of new code for a kernel: re-derives that it does what the original does.
+//! The checker of rewritten text for a kernel: re-derives that it does what the original does.
 //!
 //! It knows the kernel's image and the plan, and neither how functions are lifted nor how code is emitted.
-//! It goes through original and new code in step, from each way in, through branches, calls, fixups and
+//! It goes through original and rewritten text in step, from each way in, through branches, calls, fixups and
 //! static keys. Wherever both stand, the instructions must be the same but for where they lie, and what
 //! the plan says of the place (origin, frame, tables) must follow from the original. Counters may stand
 //! where the flags are not needed. What is not certain is refused.

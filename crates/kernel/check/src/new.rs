@@ -1,4 +1,4 @@
-//! New code as the plan has it.
+//! Rewritten text as the plan has it.
 
 use fettle_isa::{Facts, FactsFactory, Insn};
 use fettle_kernel_plan::{OrcRow, Part, Plan, Reference, Target, Value};
@@ -16,7 +16,7 @@ impl Place {
     }
 }
 
-/// Where new code leads.
+/// Where rewritten text leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leads {
     /// On in the same function.
@@ -27,7 +27,7 @@ pub(crate) enum Leads {
     Kernel(u64),
 }
 
-/// An instruction of new code.
+/// An instruction of rewritten text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'p> {
     pub insn: Insn,
@@ -37,7 +37,7 @@ pub(crate) struct Found<'p> {
     pub reference: Option<&'p Reference>,
 }
 
-/// The new code of one function.
+/// The rewritten text of one function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct New<'p> {
     pub plan: &'p Plan,

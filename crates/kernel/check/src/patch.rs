@@ -1,4 +1,4 @@
-//! The jump from the original to new code.
+//! The jump from the original to rewritten text.
 
 use fettle_isa::{FactsFactory, Flow};
 use fettle_kernel_plan::EntryPatch;

@@ -12,7 +12,7 @@ pub enum Why {
     Plan,
     /// What it says of a function is not what the kernel has.
     Function,
-    /// The jump to new code does not lie where it may.
+    /// The jump to rewritten text does not lie where it may.
     Patch,
     /// Control leaves a part's text.
     Outside,
@@ -26,7 +26,7 @@ pub enum Why {
     Condition,
     /// Control goes elsewhere than in the original.
     Way,
-    /// One place of new code for two of the original.
+    /// One place of rewritten text for two of the original.
     TwoOriginals,
     /// An origin that is missing, or another.
     Origin,

@@ -1,4 +1,4 @@
-//! Going through original and new code of one function in step.
+//! Going through original and rewritten text of one function in step.
 
 use fettle_isa::{Decides, FactsFactory, Flow};
 use fettle_kernel_plan::{Plan, Target, Value};
@@ -33,7 +33,7 @@ pub(crate) struct Walk<'a, 'o> {
     new: New<'o>,
     parts: &'o [u32],
     facts: FactsFactory,
-    /// What stands at a place of new code is what stands at this address.
+    /// The instruction at a place of rewritten text is the one at this address of the original.
     seen: FxHashMap<Place, u64>,
     work: Vec<Pair>,
     /// Addresses of the original that control comes to otherwise than from the instruction before.
@@ -189,7 +189,7 @@ impl<'a, 'o> Walk<'a, 'o> {
         Ok(())
     }
 
-    /// Marks an instruction of new code as one that control comes to; false if it was before.
+    /// Marks an instruction of rewritten text as one that control comes to; false if it was before.
     fn reach(&mut self, pair: Pair, found: &Found<'_>) -> Outcome<bool> {
         let reached = self.reached.get_mut(&pair.new.part).ok_or((Why::Outside, pair))?;
         let from = pair.new.offset as usize;
@@ -255,7 +255,7 @@ impl<'a, 'o> Walk<'a, 'o> {
         self.same(pair, &found, &at)
     }
 
-    /// Control comes to `leads` in new code, and to `pair.original` in the original.
+    /// Control comes to `leads` in rewritten text, and to `pair.original` in the original.
     fn arrives(&mut self, leads: Leads, pair: Pair) -> Outcome {
         match leads {
             Leads::Own(new) => {
@@ -293,7 +293,7 @@ impl<'a, 'o> Walk<'a, 'o> {
                     self.new.at(inside.new, &mut self.facts).ok_or((Why::Undecodable, pair))?;
                 self.reach(inside, &found)?;
                 self.row(inside, origin, 8)?;
-                // Nobody may be thought to be there: its stack is not the original's.
+                // No thread may be thought to be there: its stack is not the original's.
                 if self.new.origin(inside.new).is_some() || self.seen.contains_key(&inside.new) {
                     return Err((Why::Origin, inside));
                 }
@@ -375,7 +375,7 @@ impl<'a, 'o> Walk<'a, 'o> {
         }
     }
 
-    /// Behind a call. Where the original has nothing, new code has a trap.
+    /// Behind a call. Where the original has nothing, rewritten text has a trap.
     fn calls(&mut self, next: Pair, tail: bool) -> Outcome<Option<Pair>> {
         if tail {
             return Ok(None);
@@ -476,8 +476,8 @@ impl<'a, 'o> Walk<'a, 'o> {
         self.target(own.target, label.target, pair)
     }
 
-    /// Whether the original has a static call there, and whether it is a tail call; new code must have the
-    /// same.
+    /// Whether the original has a static call there, and whether it is a tail call; rewritten text must have
+    /// the same.
     fn static_call(
         &mut self,
         pair: Pair,

@@ -14,7 +14,7 @@ use fettle_lift::BlockId;
 use fettle_lift::edges::{EdgeGraph, Place};
 use rustc_hash::FxHashMap;
 
-/// What new code counts.
+/// What rewritten text counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
     /// Nothing.

@@ -1,4 +1,4 @@
-//! What counters tell of a function: its blocks and edges, measured or derived.
+//! What counters show of a function: its blocks and edges, measured or derived.
 //!
 //! With counters of edges, all others follow exactly from the law that as much control enters a block as
 //! leaves it. With counters of blocks most edges do: 96 of 100 (A. Tamches and B. Miller had 97.8 to 99.6

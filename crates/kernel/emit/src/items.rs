@@ -22,7 +22,7 @@ pub(crate) struct Context<'a, 'l> {
 }
 
 impl Context<'_, '_> {
-    /// Where `to` is in new code.
+    /// Where `to` is in rewritten text.
     pub fn to(&self, to: u64) -> To {
         match (self.function.block_at(to), self.index.get(&to)) {
             (Some(block), _) => To::Block(block),

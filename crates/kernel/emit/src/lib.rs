@@ -1,11 +1,11 @@
-//! New code for functions of a running kernel: their blocks in a given order, with counters or without.
+//! Rewritten text for functions of a running kernel: their blocks in a given order, with counters or without.
 //!
 //! Instructions are copied. What is written anew is what depends on an address: distances, jumps between
-//! blocks, and the kernel's tables about instructions. Frames stay as they are, so each instruction and
-//! return address of new code has a counterpart in the original, which the plan says for all of them.
+//! blocks, and the kernel's tables about instructions. Frames keep their layout, so each instruction and
+//! return address of rewritten text has a counterpart in the original, which the plan says for all of them.
 //!
 //! A chunk of a [`Placement`] becomes a part of the [`Plan`]. Calls of functions of the same plan lead to
-//! their new code.
+//! their rewritten text.
 #![forbid(unsafe_code)]
 
 mod counters;
@@ -38,10 +38,10 @@ pub struct Counter {
     pub place: Place,
 }
 
-/// New code, and what its counters mean.
+/// Rewritten text, and what its counters mean.
 #[derive(Clone, Debug, Default)]
 pub struct Emission {
-    /// The new code.
+    /// The rewritten text.
     pub plan: Plan,
     /// By counter.
     pub counters: Vec<Counter>,
@@ -49,7 +49,7 @@ pub struct Emission {
     pub skipped: Vec<Skipped>,
 }
 
-/// New code for the functions with these symbols; all of them, or none.
+/// Rewritten text for the functions with these symbols; all of them, or none.
 ///
 /// # Errors
 /// The first of them that has to be left unmodified, with the reason.
@@ -79,7 +79,7 @@ pub fn plan(
     }
 }
 
-/// New code for lifted functions.
+/// Rewritten text for lifted functions.
 pub fn emit(
     lifter: &Lifter<'_>,
     functions: &[KernelFunction],

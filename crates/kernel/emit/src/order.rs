@@ -12,7 +12,7 @@ pub enum Order {
     Identity,
     /// By chance, from this seed: what no layout that makes sense would find out about emission, this does.
     Shuffled(u64),
-    /// As somebody decided. Functions that the placement does not have, or not whole, keep their order.
+    /// As a placement says. Functions that it does not have, or not whole, keep their order.
     Placed(Placement),
 }
 

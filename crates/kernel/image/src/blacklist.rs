@@ -1,8 +1,8 @@
-//! Functions that nobody may probe: what `kprobes/blacklist` lists.
+//! Functions that must not be probed: what `kprobes/blacklist` lists.
 
 use std::ops::Range;
 
-/// Ranges of text that stay as they are: code that runs where the kernel's own state is not whole yet,
+/// Ranges of text that are left unmodified: code that runs where the kernel's own state is not whole yet,
 /// or that handles probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blacklist(Vec<Range<u64>>);

@@ -43,7 +43,7 @@ pub struct Image {
     pub tables: Tables,
     /// Its unwind table.
     pub orc: Orc,
-    /// Text that stays as it is.
+    /// Text that is left unmodified.
     pub blacklist: Blacklist,
     memory: Vec<u8>,
     start: u64,

@@ -1,4 +1,4 @@
-//! Whether new code may come into this kernel at all. Asked before anything is done.
+//! Whether rewritten text may come into this kernel at all. Asked before anything is done.
 
 use std::fs;
 use std::path::Path;

@@ -25,24 +25,24 @@ const REMOVE: u32 = 2;
 const UNDO: u32 = 3;
 const KEEP: u32 = 4;
 
-/// Whether new code is in use.
+/// Whether rewritten text is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// The originals run, and nobody is in new code.
+    /// The originals run, and no thread is in rewritten text.
     Out,
-    /// Jumps lead to new code.
+    /// Jumps lead to rewritten text.
     Installed,
-    /// No jump leads to new code, but threads may be in it.
+    /// No jump leads to rewritten text, but threads may be in it.
     Leaving,
 }
 
 /// What the core reports.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Status {
-    /// Whether new code is in use.
+    /// Whether rewritten text is in use.
     pub state: State,
-    /// Whether it stays when nobody has the control file open.
+    /// Whether it stays when no process has the control file open.
     pub keep: bool,
     /// Whether a livepatch has come, after which nothing is installed.
     pub barred: bool,
@@ -60,7 +60,7 @@ pub struct Status {
     pub shared_counters: u64,
     /// Time that writing the jumps took, ns.
     pub install_ns: u64,
-    /// Time that taking them back took, ns.
+    /// Time that reverting them took, ns.
     pub remove_ns: u64,
     /// How long all processors were stopped by the last undo, ns.
     pub stopped_ns: u64,
@@ -68,9 +68,9 @@ pub struct Status {
     pub tasks: u64,
     /// Return addresses that were patched then.
     pub moved: u64,
-    /// Return addresses into new code that a tracer keeps.
+    /// Return addresses into rewritten text that a tracer keeps.
     pub hooked: u64,
-    /// Frames in new code without a counterpart.
+    /// Frames in rewritten text without a counterpart.
     pub stuck: u64,
     /// Entries that others wrote to.
     pub foreign: u64,
@@ -152,7 +152,7 @@ impl Installed {
     ///
     /// # Errors
     ///
-    /// When threads are still in new code. No jump leads to it any more, and it stays in memory.
+    /// When threads are still in rewritten text. No jump leads to it any more, and it stays in memory.
     pub fn undo(&mut self, patience: Duration) -> Result<Status> {
         let start = Instant::now();
         loop {
@@ -172,7 +172,7 @@ impl Installed {
         }
     }
 
-    /// Whether new code stays when nobody has the control file open.
+    /// Whether rewritten text stays when no process has the control file open.
     ///
     /// # Errors
     ///

@@ -55,7 +55,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// With the name that nobody defines.
+    /// With the name that is defined nowhere.
     pub fn add_to(
         &self,
         object: &mut Object,

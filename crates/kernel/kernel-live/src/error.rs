@@ -1,4 +1,4 @@
-//! Why new code does not come into the kernel.
+//! Why rewritten text does not come into the kernel.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub enum Error {
     /// A function or variable that the module needs.
     #[error("the kernel has no symbol {0}, which the module needs; this kernel is not supported")]
     NoSymbol(String),
-    /// Something about this kernel rules new code out.
+    /// Something about this kernel rules rewritten text out.
     #[error("{0}")]
     Unfit(String),
     /// The plan contradicts itself, which is a mistake of what made it.
@@ -60,7 +60,7 @@ pub enum Error {
     /// A livepatch has come since.
     #[error("a livepatch was loaded, which takes precedence; unload fettle's module to begin anew")]
     Barred,
-    /// Threads could not be led out.
+    /// Deoptimisation failed: threads could not leave rewritten text.
     #[error(
         "threads are still in new code ({hooked} by return hooks of tracers, {stuck} in frames that \
          cannot be walked, {foreign} entries with probes of others): stop those tracers and try again"

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 const FOLDER: &str = "/run/fettle";
 const FILE: &str = "kernel.json";
 
-/// Why new code is in the kernel.
+/// Why rewritten text is in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {

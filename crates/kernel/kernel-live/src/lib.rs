@@ -1,4 +1,4 @@
-//! New code in a running kernel: by a module of our own making, and out again at any time.
+//! Rewritten text in a running kernel: by a module of our own making, and out again at any time.
 //!
 //! A [`Plan`](fettle_kernel_plan::Plan) becomes a file for the kernel's own module loader
 //! ([`module`]), with a small core of C in it (`runtime/kmod`) that writes jumps and leads threads out.

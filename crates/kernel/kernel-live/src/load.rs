@@ -16,7 +16,7 @@ use crate::journal::{Journal, Purpose};
 use crate::kernel::Kernel;
 use crate::module::{self, Counter, MOST_PER_CPU, Module};
 
-/// How long threads may take to leave new code before that is an error.
+/// How long threads may take to leave rewritten text before that is an error.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Loads the module of a plan for the running kernel. Nothing leads to its text yet. Gives the client and
@@ -80,7 +80,7 @@ fn name_at(plan: &Plan, address: u64) -> String {
 ///
 /// # Errors
 ///
-/// When threads are still in new code: it stays in memory, though no jump leads to it.
+/// When threads are still in rewritten text: it stays in memory, though no jump leads to it.
 pub fn remove(mut installed: Installed) -> Result<()> {
     installed.undo(PATIENCE)?;
     drop(installed);

@@ -231,7 +231,7 @@ impl<'a> Writer<'a> {
         let end = self.object.get(self.text).bytes();
         self.define("text_begin", self.text, 0, STT_NOTYPE);
         self.define("text_end", self.text, end, STT_NOTYPE);
-        // Behind the end nobody unwinds.
+        // Behind the end nothing is unwound.
         self.object.get(self.text).data.push(INT3);
         self.row(self.text, end, orc::UNKNOWN);
         Ok(())

@@ -40,7 +40,7 @@ pub struct KernelFunction {
     pub name: String,
     /// Where the fentry nop is, from the entry on.
     pub fentry: u32,
-    /// Where a jump to new code goes, if there is room.
+    /// Where a jump to rewritten text goes, if there is room.
     pub room: Option<Room>,
 }
 

@@ -51,7 +51,7 @@ pub enum Reason {
     EdgesHidden,
     /// The order of blocks does not have each of its blocks once, the entry at the begin of a chunk.
     Order,
-    /// The checker did not agree with the new code.
+    /// The checker did not agree with the rewritten text.
     CheckFailed,
 }
 

@@ -1,4 +1,4 @@
-//! New code for a running kernel as data: what the emitter of kernel functions makes, and what the
+//! Rewritten text for a running kernel as data: what the emitter of kernel functions makes, and what the
 //! module writer turns into a file that the kernel's own loader takes.
 //!
 //! Addresses of originals are those of this boot. Text is placed by the module's loader, so all that
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Plan {
     /// The kernel that it was made for, as `uname -r` says.
     pub release: String,
-    /// The functions that get new code.
+    /// The functions that get rewritten text.
     pub functions: Vec<Function>,
     /// Their parts in the order in which they lie in the module's text: hot ones first.
     pub parts: Vec<Part>,
@@ -43,10 +43,10 @@ impl Plan {
     }
 }
 
-/// A function of the kernel that gets new code.
+/// A function of the kernel that gets rewritten text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Function {
-    /// Its symbol. The new code bears the same name.
+    /// Its symbol. The rewritten text bears the same name.
     pub name: String,
     /// Where the original begins, in this boot.
     pub original: u64,
@@ -54,15 +54,15 @@ pub struct Function {
     pub size: u32,
     /// The part that its entry lies in, an index into [`Plan::parts`]; it lies at that part's begin.
     pub entry: u32,
-    /// How callers outside the plan come to the new code; `None` for a function that only calls
+    /// How callers outside the plan come to the rewritten text; `None` for a function that only calls
     /// inside the plan lead to.
     pub patch: Option<EntryPatch>,
 }
 
-/// The jump that leads from an original to its new code.
+/// The jump that leads from an original to its rewritten text.
 ///
 /// It lies behind the original's fentry nop, so that who attaches to the old address still sees each
-/// call, and leads behind the new code's fentry nop.
+/// call, and leads behind the rewritten text's fentry nop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryPatch {
     /// Where the five bytes of the jump go: an address of this boot.

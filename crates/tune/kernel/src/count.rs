@@ -135,7 +135,7 @@ impl Counting {
     ///
     /// # Errors
     ///
-    /// When threads cannot be led out of counted functions now.
+    /// When threads cannot leave counted functions now.
     pub fn finish(self) -> Result<()> {
         Ok(fettle_kernel_live::remove(self.installed)?)
     }

@@ -1,4 +1,4 @@
-//! New code that the checker agrees with.
+//! Rewritten text that the checker agrees with.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use fettle_kernel_plan::Plan;
 /// A checked plan.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// The new code.
+    /// The rewritten text.
     pub plan: Plan,
     /// By counter: what it counts.
     pub counters: Vec<Counter>,

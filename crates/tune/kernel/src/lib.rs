@@ -43,7 +43,7 @@ pub enum Error {
         "none of {0} functions ran while they were counted: put the kernel under the load to tune for"
     )]
     Idle(usize),
-    /// What tells of the work.
+    /// The work was not measured, for this reason.
     #[error("{0}")]
     Work(String),
 }

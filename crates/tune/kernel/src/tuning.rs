@@ -59,7 +59,7 @@ pub struct Outcome {
     pub bytes: (u64, u64),
     /// What the comparison has shown.
     pub measured: Option<Measured>,
-    /// The new code, where it stays.
+    /// The rewritten text, where it stays.
     pub installed: Option<Installed>,
 }
 
@@ -67,7 +67,7 @@ pub struct Outcome {
 ///
 /// # Errors
 ///
-/// When there is nothing to tune, or the kernel does not take new code.
+/// When there is nothing to tune, or the kernel does not take rewritten text.
 pub fn tune(
     lifter: &Lifter<'_>,
     options: &Options,

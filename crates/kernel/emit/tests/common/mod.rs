@@ -159,7 +159,7 @@ pub fn walked(function: &KernelFunction, dice: &mut Dice) -> Vec<(Edge, u64)> {
                 (0..counts.len()).filter(|way| graph.edges[*way].from == Some(at)).collect();
             left -= 1;
             if ways.is_empty() || left == 0 {
-                // A circle without a way out: as if nobody had come.
+                // A circle without a way out: as if no thread had come.
                 counts = first;
                 break;
             }
