@@ -53,7 +53,7 @@ public final class Batch {
             answers.write(bytes);
             answers.flush();
             if (status.equals("late")) {
-                // A loop of the program cannot be stopped: whoever started this starts another.
+                // A loop of the program cannot be stopped: the process that started this starts another.
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! Programs that nobody wrote for Fettle, translated to jars: gcc's own tests and random ones.
+//! Programs that were not written for Fettle, translated to jars: gcc's own tests and random ones.
 //!
 //! Each program is compiled, run by QEMU, translated and run by a JVM. What QEMU says is right. A
 //! program that QEMU itself does not bring to a normal end tells nothing and is left out.

@@ -31,7 +31,7 @@ pub struct Program {
     pub name: String,
     /// Its source.
     pub source: PathBuf,
-    /// What the compiler is told.
+    /// Options of the compiler.
     pub flags: Vec<String>,
 }
 

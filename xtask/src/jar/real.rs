@@ -36,7 +36,7 @@ struct Case {
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// What tcc compiles, itself, is told.
+/// Options with which tcc compiles itself.
 const SELF: &[&str] = &[
     "-nostdinc",
     "-Itcc/include",

@@ -485,7 +485,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// Where the jump is must be known to whoever resolves it: its last step has the address.
+    /// Where the jump is must be known where it is resolved: its last step has the address.
     fn remember(&self, pc: u32, to: &Expr, steps: &mut Vec<(u32, Stmt)>) {
         if let Expr::Var(register) = to {
             steps.push((pc, Stmt::Set(*register, to.clone())));

@@ -185,7 +185,7 @@ pub fn apply(image: &Image, function: &mut Function, known: &Known) {
             block.end = End::Goto(only);
         }
     }
-    // The last first, so that places before it stay as they are.
+    // The last first, so that positions before it stay valid.
     for (id, at, to) in likely.into_iter().rev() {
         call_directly(function, id, at, to);
     }

@@ -1,4 +1,4 @@
-//! Calls through pointers: from an address to the method of the function there.
+//! Indirect calls: from an address to the method of the function there.
 //!
 //! Every function whose address is data has an adapter, which has the same parameters for all:
 //! `call` finds it by comparing the address. Tables are divided before they are too large to be
@@ -23,7 +23,7 @@ fn parameters() -> Vec<Type> {
     types
 }
 
-/// The classes that calls through pointers need. `targets` are in the order of their addresses.
+/// The classes that indirect calls need. `targets` are in the order of their addresses.
 pub fn classes(targets: &[(u32, &Method)]) -> Vec<Class> {
     let mut classes = Vec::new();
     let mut adapters = Vec::new();
@@ -122,7 +122,7 @@ fn choose(groups: &[&[(u32, String)]], pool: &mut Pool) -> Code {
     code
 }
 
-/// From the parameters that all calls through pointers have to those of a method.
+/// From the parameters that all indirect calls have to those of a method.
 fn adapter_code(method: &Method, pool: &mut Pool) -> Code {
     let mut code = Code::new(parameters());
     let signature = &method.signature;

@@ -25,9 +25,9 @@ use crate::unwind::Regions;
 
 /// The package of the runtime.
 pub const RUNTIME: &str = "io/github/fettle/jvm/";
-/// The class that calls through pointers go to.
+/// The class that indirect calls go to.
 pub const DISPATCH: &str = "fettle/program/Dispatch";
-/// The descriptor of calls through pointers: thread, address, stack pointer, four arguments.
+/// The descriptor of indirect calls: thread, address, stack pointer, four arguments.
 pub const CALL: &str = "(Lio/github/fettle/jvm/GuestThread;IIIIII)J";
 const VAR_HANDLE: &str = "java/lang/invoke/VarHandle";
 const THROWABLE: &str = "java/lang/Throwable";

@@ -15,8 +15,8 @@ const ARGUMENTS: u64 = 0xf << 4;
 const SP: u64 = 1 << 29;
 /// What a landing pad finds: the exception, and which of its handlers is meant.
 const LANDED: u64 = 1 << 4 | 1 << 5;
-/// What is passed: arguments, the system call's error to the function that stores it, the stack pointer, and what a nested function is told of
-/// the one around it.
+/// What is passed: arguments, the system call's error to the function that stores it, the stack pointer, and
+/// what a nested function gets of the one around it.
 const POSSIBLE_ARGUMENTS: u64 = ARGUMENTS | SP | 1 << 15 | V0;
 
 /// The floating-point registers of arguments.
@@ -137,7 +137,7 @@ pub struct Liveness<'a> {
     summaries: &'a Summaries,
     at_return: Live,
     at_start: Vec<Live>,
-    /// Arguments that calls through pointers may pass, by address of the call.
+    /// Arguments that indirect calls may pass, by address of the call.
     passed: FxHashMap<u32, Live>,
 }
 
@@ -205,7 +205,7 @@ impl<'a> Liveness<'a> {
             End::Return => live = self.at_return,
             End::Invoke { next, pad } => {
                 live.add(&self.at_start[*next]);
-                // Whoever catches an exception tells the runtime where the stack is.
+                // A function that catches an exception tells the runtime where the stack is.
                 live.ints |= SP;
                 if let Some(pad) = pad {
                     live.add(&self.at_pad(*pad));
@@ -313,10 +313,10 @@ impl<'a> Liveness<'a> {
     }
 }
 
-/// What a call through a pointer may return.
+/// What an indirect call may return.
 pub const ANY_RESULT: Results = Results { ints: V0 | V1, fp: [Rep::Long as u8, Rep::Long as u8] };
 
-/// Which arguments each call through a pointer may pass: those that were set since the last call,
+/// Which arguments each indirect call may pass: those that were set since the last call,
 /// or are still as the function got them.
 fn passed(function: &Function) -> FxHashMap<u32, Live> {
     let mut all = Live { ints: ARGUMENTS, fp: [0; 32] };

@@ -9,7 +9,7 @@ use crate::flow::{Liveness, Summaries};
 use crate::image::Image;
 use crate::ir::{Bin, Block, BlockId, Cmp, Cond, End, Expr, Function, Stmt, Var, Width};
 
-/// Entries of one table; a larger one stays as it is.
+/// Entries of one table; a larger one keeps its addresses.
 const ENTRIES_MAX: u32 = 1024;
 
 /// An entry of a table: which one, where the table is, and what is added to what it holds.

@@ -7,7 +7,7 @@
 //! 1. `image` reads the file; `blocks`, with `lift` and `constants`, makes functions of its code;
 //! 2. `flow` computes what each function takes and returns, `fold` makes their expressions larger;
 //! 3. `emit` writes bytecode and `split` sees to it that no method is too large for HotSpot;
-//! 4. `dispatch` adds what calls through pointers need, and `jar` packs all of it with the runtime.
+//! 4. `dispatch` adds what indirect calls need, and `jar` packs all of it with the runtime.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Class files: the constant pool, methods, and their frames.
 //!
 //! Only what translated code needs. Locals have one type each, and what is live at a branch target
-//! is known before code is emitted, so that frames need no inference: whoever places a label says
+//! is known before code is emitted, so that frames need no inference: the caller that places a label says
 //! what holds there.
 
 mod code;

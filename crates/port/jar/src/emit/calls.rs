@@ -45,7 +45,7 @@ impl Emitter<'_> {
         true
     }
 
-    /// Results that a call may have set and nobody reads are worth nothing now.
+    /// Results that a call may have set and nothing reads are worth nothing now.
     pub(super) fn forget(&mut self, defines: Results, returns: Returns) {
         for (index, fp) in FP_RESULTS.iter().enumerate() {
             let kept = index == 0 && matches!(returns, Returns::Fp(_));

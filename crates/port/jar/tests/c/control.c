@@ -1,4 +1,4 @@
-/* Switches, computed goto, calls through pointers, setjmp, variable arguments, recursion. */
+/* Switches, computed goto, indirect calls, setjmp, variable arguments, recursion. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -27,7 +27,7 @@ __asm__(".text\n"
         "both:\n"
         "addiu $29, $29, -40\n"
         "sw $31, 36($29)\n"
-        "addiu $8, $29, 16\n" /* a way to the stack that nobody follows */
+        "addiu $8, $29, 16\n" /* a way to the stack that is not followed */
         "lui $25, %hi(direct)\n"
         "sw $25, 24($29)\n"
         "lui $25, %hi(hidden)\n"

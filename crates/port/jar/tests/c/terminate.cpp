@@ -29,7 +29,7 @@ int main(int, char **v) {
     setvbuf(stdout, nullptr, _IOLBF, 0);
     switch (atoi(v[1])) {
     case 1: {
-        // Nobody handles it: the stack stays as it is.
+        // No frame handles it: the stack is not unwound.
         Noisy noisy;
         throw std::logic_error("nobody");
     }

@@ -6,7 +6,7 @@ import java.util.List;
 
 /** Descriptors: small numbers for open files. */
 final class FileTable {
-    /** The soft limit that the guest is told. */
+    /** The soft limit that the guest sees. */
     static final int LIMIT = 1024;
 
     private static final class Slot {

@@ -18,7 +18,7 @@ public final class Interpreter extends GuestCode {
     /** A return address that no memory has. */
     private static final int RETURN = 0xffff_fff0;
 
-    /** As natively, the lowest pages belong to nobody: a null pointer faults. */
+    /** As natively, the lowest pages are never mapped: a null pointer faults. */
     private static final int LOWEST = 0x10000;
 
     /** Instructions between two looks at what other threads want. */

@@ -21,7 +21,7 @@ final class OpenDirectory extends OpenFile {
         }
     }
 
-    /** Lists the directory when somebody reads it: most are opened for {@code openat} only. */
+    /** Lists the directory when it is read: most are opened for {@code openat} only. */
     interface Source {
         List<Entry> list() throws IOException;
     }
@@ -41,7 +41,7 @@ final class OpenDirectory extends OpenFile {
     synchronized Entry peek() throws IOException {
         if (entries == null) {
             entries = new ArrayList<>();
-            // Java leaves these two out. Nobody looks at the parent's number.
+            // Java leaves these two out. No program looks at the parent's number.
             entries.add(new Entry(".", stat.read()));
             entries.add(new Entry("..", stat.read()));
             entries.addAll(source.list());

@@ -39,7 +39,7 @@ final class Threads {
         return t;
     }
 
-    /** Whether a second thread was ever made: memory stays as it is from then on. */
+    /** Whether a second thread was ever made: memory does not grow from then on. */
     boolean several() {
         return several;
     }

@@ -53,7 +53,7 @@ public final class Unwinder {
 
     // What stands for libgcc's functions.
 
-    /** {@code _Unwind_RaiseException}: returns only if nobody handles the exception. */
+    /** {@code _Unwind_RaiseException}: returns only if no frame handles the exception. */
     public static int raise(GuestThread t, int exception, int sp) {
         t.store(exception + STOP, 0);
         Handler handler = WALKER.walk(frames -> search(t, exception, sp, frames.iterator()));

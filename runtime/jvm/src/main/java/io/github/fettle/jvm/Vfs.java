@@ -56,7 +56,7 @@ final class Vfs {
         }
     }
 
-    /** Something to do with a place while nobody can change what the name means. */
+    /** Something to do with a place while no thread can change what the name means. */
     interface Use<T> {
         T of(Place place) throws IOException;
     }

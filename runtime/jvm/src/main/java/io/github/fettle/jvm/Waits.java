@@ -59,7 +59,7 @@ final class Waits {
                 wait(nanoseconds / 1_000_000, (int) (nanoseconds % 1_000_000));
             }
         } catch (InterruptedException e) {
-            // Somebody in Java wants this thread back: the guest's way out is its end.
+            // The Java code around the guest wants this thread back: the guest's way out is its end.
             Thread.currentThread().interrupt();
             throw new GuestExit(128 + 15, Signals.TERM);
         }
