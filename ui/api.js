@@ -4,7 +4,7 @@
 /** @typedef {import("./types.js").Pieces} Pieces */
 
 const TOKEN_KEY = "fettle-token";
-/** Depth of the track that tells when a thread was off the processor. */
+/** Depth of the track that shows when a thread was off-CPU. */
 export const OFF_CPU = 0xffffffff;
 const WIRE_VERSION = 1;
 

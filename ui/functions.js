@@ -22,7 +22,7 @@ import { count, durationParts, percent } from "./format.js";
  */
 /** @typedef {"self"|"total"|"calls"|"cpu"|"p50"|"p99"|"max"|"name"|"module"} Key */
 
-/** Rows shown before somebody asks for more. */
+/** Rows shown before the user asks for more. */
 const SHOWN = 200;
 
 /** @type {{key: Key, title: string, what: string}[]} */

@@ -15,7 +15,7 @@ const Plot = Reflect.get(globalThis, "uPlot");
 export class Histogram {
   /**
    * @param {string} what what is counted
-   * @param {(brushed: [number, number]|null) => void} chosen is told the durations that are brushed
+   * @param {(brushed: [number, number]|null) => void} chosen gets the durations that are brushed
    */
   constructor(what, chosen) {
     this.what = what;

@@ -14,7 +14,7 @@ import { count, duration, percent, plural } from "./format.js";
 
 /** Cells of a map at most; each stands for several sets if there are more. */
 const CELLS_MAX = 4096;
-/** Functions shown before somebody asks for more. */
+/** Functions shown before the user asks for more. */
 const SHOWN = 30;
 
 /** @param {string} path */
@@ -159,7 +159,7 @@ function moduleSection(module) {
 }
 
 /**
- * What stays is told by its figure; what was reverted is no gain, whatever its figure.
+ * What stays is shown by its figure; what was reverted is no gain, whatever its figure.
  * @param {Measurement} measured @param {boolean|null} kept
  */
 function headline(measured, kept) {

@@ -60,7 +60,7 @@ export class State {
     this.held = false;
     this.labels = new Map(trace.labels.map((known, label) => [keyOf(known), label]));
     this.read();
-    // Menus of the browser's own swallow the end of a press, so whoever moves without one tells it, too.
+    // Menus of the browser's own swallow the end of a press, so a move without one shows it, too.
     for (const name of /** @type {const} */ (["pointerdown", "pointermove", "pointerup", "pointercancel"])) {
       window.addEventListener(name, ({ buttons }) => (this.held = buttons !== 0), true);
     }

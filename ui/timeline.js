@@ -1,4 +1,4 @@
-// The timelines: rows of what each thread called, and of what events tell of it, from the whole
+// The timelines: rows of what each thread called, and of what events say about it, from the whole
 // recording down to one call and one event.
 //
 // What is drawn comes from the server as pieces for a window three screens wide, at the grain of

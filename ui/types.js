@@ -8,7 +8,7 @@
  * @property {number} end_ns
  * @property {string} cpu_model
  * @property {string} probe_mode
- * @property {boolean} switches whether it is known when threads were off the processor
+ * @property {boolean} switches whether it is known when threads were off-CPU
  * @property {boolean} events whether there are some to follow requests through
  * @property {number} calls
  * @property {number} lost
@@ -32,7 +32,7 @@
  * @property {number} calls
  * @property {number} lost
  * @property {number} depths rows of its calls
- * @property {number} told rows of what events tell of it
+ * @property {number} told rows of what events say about it
  * @property {number} events
  * @property {boolean} off_cpu
  */
@@ -298,14 +298,14 @@
  * @property {number} jumps
  * @property {number} calls
  * @property {number} slots
- * @property {number} [midway] places in the middle of functions; reports of before do not tell
+ * @property {number} [midway] OSR entries; older reports do not have this
  * @property {number} bytes
  * @property {number} threads
  * @property {number[]} stops_ms
  */
 
 /**
- * Old and new code compared: ratios of processor time, new to old.
+ * Original and rewritten text compared: ratios of CPU time, rewritten to original.
  * @typedef {object} Measurement
  * @property {string|null} verdict faster, slower, equal or undecided
  * @property {number} ratio

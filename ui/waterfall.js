@@ -24,7 +24,7 @@ const TOP = 22;
 const NAMES = 150;
 /** How near the pointer must come to an event, in CSS pixels. */
 const REACH = 3;
-/** Events that are told at most. */
+/** Events that are listed at most. */
 const SHOWN = 6;
 /** The shortest part of a request that can be looked at, in nanoseconds. */
 const NARROWEST_NS = 20;

@@ -57,7 +57,7 @@ const fn exists(role: Role) -> bool {
     }
 }
 
-/// Whether there is somebody to lock out: with one CPU there is not, unless the log is to show locks.
+/// Whether there is another CPU to lock out: with one there is not, unless the log is to show locks.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 /// Makes locks lock. No lock is held yet.

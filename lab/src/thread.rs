@@ -417,7 +417,7 @@ pub fn dispatch(frame: &mut Frame) {
             bury(id);
             continue;
         }
-        // Whoever is idle looks into all queues first, and is woken when something is put into one.
+        // An idle CPU looks into all queues first, and is woken when something is put into one.
         let waited = now().saturating_sub(thread.ready_since);
         if STEALS && waited > SLICE && IDLE.load(Ordering::SeqCst) & !(1 << local().id) != 0 {
             failed("a thread was ready for long, and a CPU was idle", id);

@@ -84,7 +84,7 @@ pub extern "C" fn init(argument: u64) -> ! {
         call(RECEIVE, 0, 0, 0);
     }
     call(END, 0, 0, 0);
-    // Whoever has answered may not be gone yet.
+    // A thread that has answered may not be gone yet.
     while call(LIVE, 0, 0, 0) > 1 {
         call(YIELD, 0, 0, 0);
     }
@@ -93,7 +93,7 @@ pub extern "C" fn init(argument: u64) -> ! {
 }
 
 /// Two of these run beside each other: on one CPU 64 parts of user mode and 36 of the kernel, in pieces of
-/// irregular length. Regular ones would find a rhythm in which nobody ever waits.
+/// irregular length. Regular ones would find a rhythm in which no thread ever waits.
 extern "C" fn loops(argument: u64) -> ! {
     let mut random = argument | 1;
     for _ in 0..argument >> 16 {

@@ -54,7 +54,7 @@ struct image_header {
     u64 size;  /* with what is zero at the start */
 };
 
-/* What the trampoline is told, at its start behind a jump. */
+/* What the trampoline gets, at its start behind a jump. */
 struct trampoline_words {
     u64 jump;
     u64 cr3; /* below 4 GiB */
@@ -103,7 +103,7 @@ struct thread {
     u32 cpu; /* the lent processor that it ran on last */
     u32 protection_keys;
     u32 vectors_changed; /* by Linux: load them before it runs */
-    u32 answers_locally; /* by Linux: nobody wants to see its calls */
+    u32 answers_locally; /* by Linux: nothing there looks at its calls */
     u32 tells_preemption;
     u32 process, task; /* as getpid and gettid say */
     u64 ran;           /* ticks in user mode */
@@ -184,7 +184,7 @@ static inline void ready_set(u64 *words, u32 thread)
     __atomic_fetch_or(&words[thread / 64], 1ul << (thread % 64), __ATOMIC_SEQ_CST);
 }
 
-/* Takes a thread out of a ready set; whoever gets 1 has it. */
+/* Takes a thread out of a ready set; the caller that gets 1 has it. */
 static inline int ready_claim(u64 *words, u32 thread)
 {
     u64 bit = 1ul << (thread % 64);

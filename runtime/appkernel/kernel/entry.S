@@ -64,7 +64,7 @@ vector_entries:
     vector = vector + 1
     .endr
 
-/* An NMI: nobody here wants one. */
+/* An NMI: nothing here uses one. */
 ignore:
     addq    $8, %rsp
     iretq

@@ -13,7 +13,7 @@
 #undef pr_fmt
 #define pr_fmt(fmt) "fettle-smp: " fmt
 
-/* Text for whoever asked, in whole lines. */
+/* Text for the process that asked, in whole lines. */
 struct answer {
     char *text;
     size_t length, size;
@@ -102,7 +102,7 @@ struct member {
     u32 spins;
     u64 unfinished;    /* address of an instruction that has to be executed at home */
     u64 delay;
-    u64 counted;       /* ticks that Linux was told of */
+    u64 counted;       /* ticks that were reported to Linux */
 };
 
 int members_init(void);

@@ -78,7 +78,7 @@ static int add(struct task_struct *task, u64 cpus, enum task_work_notify_mode mo
     return error;
 }
 
-/* Ends a membership that nobody else can see any more, or the task's own. */
+/* Ends a membership that no other task can see any more, or the task's own. */
 void member_drop(struct member *member)
 {
     unsigned long flags;

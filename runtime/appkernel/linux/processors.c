@@ -101,7 +101,7 @@ u32 processors_choose(u64 allowed, u32 last)
     return last_is_allowed ? last : __builtin_ctzl(allowed);
 }
 
-/* Refuses that anybody else brings a lent processor on line: Linux would take it by INIT while it
+/* Refuses that anything else brings a lent processor on line: Linux would take it by INIT while it
  * runs. */
 static int refuse_lent(unsigned int number)
 {
@@ -253,7 +253,7 @@ int processors_give_back(const struct cpumask *wanted, struct answer *answer)
 }
 
 /* Before Linux stops for good: no processor may run on in memory that another kernel will have.
- * May be called from a panic, so it waits for nobody. */
+ * May be called from a panic, so it waits for nothing. */
 void processors_stop_all(void)
 {
     u64 rest;

@@ -66,7 +66,7 @@ static bool wait_for(struct member *member, struct thread *thread)
     return stopped;
 }
 
-/* Tells Linux of the processor time that the program had elsewhere. */
+/* Reports to Linux the CPU time that the program had elsewhere. */
 static void account(struct member *member, const struct thread *thread)
 {
     u64 nanoseconds = mul_u64_u64_div_u64(thread->ran - member->counted, 1000000, tsc_khz);
@@ -128,7 +128,7 @@ static u64 processors_for(struct member *member, struct thread *thread)
     return 1ul << index;
 }
 
-/* Whether somebody (a filter, a tracer, the audit) looks at the task's calls. */
+/* Whether anything (a filter, a tracer, the audit) looks at the task's calls. */
 static bool calls_are_watched(void)
 {
     return READ_ONCE(current_thread_info()->syscall_work) & SYSCALL_WORK_ENTER;

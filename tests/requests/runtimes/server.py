@@ -23,7 +23,7 @@ def note(number, asking, answering):
 
 
 async def ask(number, what):
-    # The answer's connection is known once its head is there; nobody else uses it before it is closed.
+    # The answer's connection is known once its head is there; no other request uses it before it is closed.
     async with client.stream("GET", f"http://127.0.0.1:{ASKED}/{what}") as response:
         stream = response.extensions["network_stream"]
         note(number, stream.get_extra_info("client_addr")[1], ASKED)

@@ -134,7 +134,8 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Adds what every compiler is told. `plain` is the generator's own output option, with its plugin before it.
+    /// Adds the options that every compiler gets. `plain` is the generator's own output option, with its
+    /// plugin before it.
     fn stubs(
         &self,
         compiler: &mut Command,
