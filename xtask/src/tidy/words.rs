@@ -15,36 +15,39 @@ const CLEAN: &[&str] = &[
     "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/",
-    "tests/examples/",
     "crates/analyse/locks/",
     "crates/analyse/query/",
     "crates/analyse/report/src/",
     "crates/analyse/tables/",
     "crates/app/",
     "crates/base/",
-    "crates/binary/code/",
-    "crates/binary/image/",
-    "crates/binary/place/",
+    "crates/binary/",
     "crates/data/btf/",
     "crates/data/import/",
     "crates/data/merge/",
+    "crates/data/protocols/",
     "crates/data/trace/",
+    "crates/kernel/",
+    "crates/port/jar/",
     "crates/process/live/",
     "crates/record/instrument/",
     "crates/record/relay/",
     "crates/record/sensor/",
+    "crates/tune/kernel/",
     "crates/tune/tune/",
+    "lab/",
     "runtime/agent/",
+    "runtime/appkernel/",
     "runtime/block.h",
     "runtime/file/",
+    "runtime/jvm/",
+    "runtime/kmod/",
     "runtime/locks.h",
     "runtime/probe/",
     "runtime/sensor/",
-    "xtask/src/attach",
-    "xtask/src/bench/",
-    "xtask/src/corpus/",
-    "xtask/src/examples/",
-    "xtask/src/tidy/",
+    "tests/",
+    "ui/",
+    "xtask/",
 ];
 
 /// What must not be said, as a pattern, and what is said instead.
@@ -121,11 +124,10 @@ pub fn check(source: &Source, problems: &mut Vec<Problem>) {
 /// What of a line is prose: of code its comment, if it has one, and all of a line elsewhere. `block` is
 /// whether a comment of several lines is open.
 fn prose_of<'a>(name: &str, line: &'a str, block: &mut bool) -> Option<&'a str> {
-    if !matches!(
-        name.rsplit('.').next(),
-        Some("rs" | "c" | "cpp" | "h" | "S" | "ts" | "js" | "java")
-    ) {
-        return Some(line);
+    match name.rsplit('.').next() {
+        Some("rs" | "c" | "cpp" | "h" | "S" | "ts" | "js" | "java" | "css") => {}
+        Some("py" | "toml") => return line.find('#').map(|at| &line[at..]),
+        _ => return Some(line),
     }
     let inside = *block;
     let opens = line.rfind("/*");
@@ -136,12 +138,14 @@ fn prose_of<'a>(name: &str, line: &'a str, block: &mut bool) -> Option<&'a str> 
     begin.map(|at| &line[at..])
 }
 
-/// A line without what stands between backticks, in emphasis after *formerly*, or in a link's address.
+/// A line without what stands between backticks or in a link's address, and without the name of a
+/// property that JSDoc describes.
 fn without_code(line: &str) -> String {
-    static ADDRESS: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"\]\([^)]*\)").unwrap_or_else(|error| panic!("{error}")));
+    static NAMES: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\]\([^)]*\)|@property \{[^}]*\} \S+").unwrap_or_else(|error| panic!("{error}"))
+    });
     let outside: Vec<&str> = line.split('`').step_by(2).collect();
-    ADDRESS.replace_all(&outside.join("`"), "]").into_owned()
+    NAMES.replace_all(&outside.join("`"), "]").into_owned()
 }
 
 #[cfg(test)]
@@ -170,5 +174,10 @@ mod tests {
         assert_eq!(problems_of(name, &format!("let new_code = {old:?};\n")), 0);
         assert_eq!(problems_of(name, &format!("let a = 1; // {old}\n/// `{old}`\n")), 1);
         assert_eq!(problems_of(name, &format!("/* A\n * {old} */ {old}\n{old}\n/* {old} */\n")), 2);
+        assert_eq!(problems_of("ui/a.css", &format!("/* {old} */\na {{ b: \"{old}\" }}\n")), 1);
+        assert_eq!(problems_of("tests/a.py", &format!("a = {old:?}\nb = 1  # {old}\n")), 1);
+        let property = "@property {number} [midway]";
+        let text = format!("/** {property} A.\n * {property} {old}\n */\n");
+        assert_eq!(problems_of("ui/a.js", &text), 1);
     }
 }
