@@ -1,6 +1,6 @@
 //! The short ways, [`crate::plain`] and [`crate::simple`], against the one that is always right,
-//! [`crate::apply`]: any events, cut into any batches, by any schema. And requests that are told
-//! against those that are not.
+//! [`crate::apply`]: any events, cut into any batches, by any schema. And requests that are recorded
+//! whole against those that are only counted.
 
 use crate::{Batch, Complete, Engine, Options, Request, SCHEMAS, Source, compile, shipped};
 
@@ -130,7 +130,8 @@ fn short_ways_and_batches_make_no_difference() {
         cuts.sort_unstable();
         let short = run(engine(), &events, &cuts);
         assert!(right == short, "round {round}: {schema}\n{right:?}\n{short:?}");
-        // A request is the same if it is the only one that is told, and nothing else is different.
+        // A request is the same if it is the only one that is recorded whole, and nothing else is
+        // different.
         let only = right.0.iter().map(|request| request.id).max().unwrap_or(0) / 2;
         let one = Engine::new(program.clone(), Options { only: Some(only), ..options });
         let told: Vec<Request> = right.0.iter().filter(|r| r.id == only).cloned().collect();

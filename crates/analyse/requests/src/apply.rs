@@ -181,7 +181,7 @@ impl Run {
             self.counts.unfit += 1;
             return;
         }
-        // Who lends to itself does nothing.
+        // A context transfer of an actor to itself does nothing.
         if from == to || !self.all_hold(&lend.when, places) {
             return;
         }
@@ -282,8 +282,8 @@ impl Run {
         }
     }
 
-    /// Who touched a thing of the event before, if it was somebody else: that is where the actor has
-    /// its work from. From now on it was this one.
+    /// The actor that touched a thing of the event before, if it was another: its work came from there.
+    /// From now on it was this one.
     #[inline]
     pub(crate) fn touch(
         &mut self,
@@ -459,12 +459,12 @@ impl Run {
         self.sections.add(place, Member { slot, local });
     }
 
-    /// Tells a section's requests how long it was in its state.
+    /// Adds the time that a section was in its state to its requests.
     pub(crate) fn flush(&mut self, place: u32, at_ns: u64) {
         self.turn(place, self.sections.all[place as usize].code, at_ns);
     }
 
-    /// Tells a section's requests what it does from then on.
+    /// Notes in a section's requests what its actor does from then on.
     fn turn(&mut self, place: u32, next: Code, at_ns: u64) {
         if !self.sections.all[place as usize].actor {
             return;
@@ -499,7 +499,7 @@ impl Run {
                 continue;
             }
             let from = self.bound[handoff.from];
-            // Who hands off to itself does nothing.
+            // A hand-off of an actor to itself does nothing.
             if place == from {
                 continue;
             }
@@ -516,7 +516,7 @@ impl Run {
             if !open {
                 self.enter(place, handoff.actor, options, now);
             }
-            // Whoever works on something goes on with that, and was only waited for.
+            // An actor that works on something goes on with that, and was only waited for.
             if self.sections.members(place).is_empty() {
                 self.join_all(place, options, now.ns);
             }
@@ -582,7 +582,7 @@ impl Run {
         }
     }
 
-    /// Writes the event down for requests that are only told of it.
+    /// Writes the event into requests that only note it.
     fn note(&mut self, rule: &Rule, options: &Options, now: Now) {
         for (bind, place) in rule.binds.iter().zip(&self.bound) {
             if bind.role != Role::Note || *place == UNBOUND {

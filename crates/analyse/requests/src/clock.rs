@@ -13,7 +13,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The times of a batch as the engine sees them. Those that are in order stay as they are.
+    /// The times of a batch as the engine sees them. Those that are in order are not changed.
     pub fn straighten<'a>(&mut self, times: &'a [u64], jump_ns: u64) -> Cow<'a, [u64]> {
         let (Some(first), Some(last)) = (times.first(), times.last()) else {
             return Cow::Borrowed(times);

@@ -36,7 +36,7 @@ pub struct SchemaCounts {
     pub unfit: u64,
     /// Sections given up because [`Options::sections_max`] were open.
     pub evicted: u64,
-    /// Bytes received that nobody was seen to send.
+    /// Bytes received whose sending was not seen.
     pub bytes_unsent: u64,
     /// Bytes sent twice, or given up because of [`Options::ranges_max`].
     pub bytes_dropped: u64,

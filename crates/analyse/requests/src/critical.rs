@@ -1,11 +1,12 @@
 //! The critical path: what the request would have had to do faster to be done earlier.
 //!
-//! Walked backwards from the last event. Where the actor ran or could have run, it stays with it.
-//! Where it waited, the link that ended the wait tells who was waited for: if that is an actor of
-//! the request, the path goes on there from the moment it let go; if not, the wait itself is on the
-//! path, with the name of who caused it. What lies between letting go and going on (a wake-up, bytes
-//! under way) is on the path too. So the steps of a path cover the request's time without gaps from
-//! the first moment that can be explained to the last in which anybody works on it, and no two overlap.
+//! Walked backwards from the last event. Where the actor ran or could have run, it stays with it. Where
+//! it waited, the link that ended the wait says which actor was waited for: if that is an actor of the
+//! request, the path goes on there from the time at which it let go; if not, the wait itself is on the
+//! path, with the name of the actor that caused it. What lies between letting go and going on (a
+//! wake-up, bytes under way) is on the path too. So the steps of a path cover the request's time without
+//! gaps from the first time that can be explained to the last at which an actor works on it, and no two
+//! overlap.
 
 use std::collections::HashMap;
 
@@ -23,7 +24,7 @@ pub struct Step {
     pub from_ns: u64,
     /// Until then.
     pub to_ns: u64,
-    /// Who ended the wait, if somebody is known who did not work on this request.
+    /// The actor that ended the wait, if one is known that did not work on this request.
     pub waited_for: Option<Peer>,
 }
 
@@ -99,7 +100,7 @@ impl Walk<'_> {
         let mut spans = vec![Vec::new(); request.sections.len()];
         for span in &request.spans {
             let Some(section) = request.sections.get(span.section as usize) else { continue };
-            // How the work came to it, and how long it lay there, links tell.
+            // How the work came to it, and how long it was queued there, follows from links.
             let from_ns = span.from_ns.max(section.joined_ns);
             if from_ns < span.to_ns {
                 spans[span.section as usize].push(Span { from_ns, ..*span });
@@ -149,8 +150,8 @@ impl Walk<'_> {
             return self.arrive();
         };
         if span.to_ns < at && self.steps.is_empty() {
-            // Nobody that is seen works on it at the end: a peer has yet to take the last bytes, or to
-            // close the connection. That is no step of anybody.
+            // No actor that is seen works on it at the end: a peer has yet to take the last bytes, or to
+            // close the connection. That is no step of any actor.
             self.at_ns = span.to_ns;
             return true;
         }
@@ -163,7 +164,7 @@ impl Walk<'_> {
             self.step(span.state, span.from_ns, None);
             return true;
         };
-        // Who ended this wait: the last that let go during it.
+        // The actor that ended this wait: the last that let go during it.
         let ended = |link: &&Link| {
             link.from_ns > span.from_ns
                 && link.from_ns <= span.to_ns.min(at)
@@ -177,9 +178,9 @@ impl Walk<'_> {
         true
     }
 
-    /// Who ended a wait for the network that nobody has ended by its end, span `n` of this section: whoever
-    /// sends is told of when its call returns, and has woken the reader before that. The first to send of
-    /// those whose bytes the actor took before its next wait.
+    /// What ended a wait for the network that no link has ended by its end, span `n` of this section:
+    /// the link of a sender has the time at which its call returns, and it has woken the reader before
+    /// that. The first to send of those whose bytes the actor took before its next wait.
     fn ended_by_call(&self, n: usize) -> Option<Link> {
         let wait = self.spans[self.section as usize][n];
         if wait.state != State::Waiting(Wait::Network) {
@@ -237,8 +238,9 @@ impl Walk<'_> {
         let came = came.max_by_key(|link| link.from_ns).copied();
         // Each section is entered this way once.
         self.links[here].clear();
-        // Who comes back to what it has let go itself goes on from whoever worked for it last; so does who
-        // was given nothing. What it was given may have lain there until it had done something else for it.
+        // An actor that comes back to what it has let go itself goes on from the one that worked for it
+        // last; so does one that was given nothing. What it was given may have lain there until it had
+        // done something else for it.
         let given = came.is_some_and(|link| match link.from {
             Peer::Section(from) => !self.is_same_actor(from as usize, here),
             Peer::Outsider { .. } => false,

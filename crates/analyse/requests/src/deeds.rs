@@ -8,7 +8,7 @@ use crate::event::EventId;
 use crate::program::Schema;
 use crate::state::Code;
 
-/// The number of a kind of event, of which all that it does is told apart; or, after these, of a rule
+/// The number of a kind of event, each of whose transitions is distinguished; or, after these, of a rule
 /// that changes no state but that of its first binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deed(pub u16);

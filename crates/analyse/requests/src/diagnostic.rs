@@ -1,4 +1,4 @@
-//! Messages about schemas: each points at a place in a text that somebody wrote.
+//! Messages about schemas: each points at a place in a text that a user wrote.
 
 use std::fmt;
 
@@ -61,7 +61,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Messages beyond this number help nobody.
+    /// More messages than these would not help.
     const MAX: usize = 20;
 
     /// Whether a message is an error.

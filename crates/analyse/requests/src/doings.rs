@@ -19,18 +19,18 @@ pub enum Doing {
     Gone,
 }
 
-/// What the actors of a program's first schema do, as events tell.
+/// The activity of the actors of a program's first schema, as events report it.
 #[derive(Debug)]
 pub struct Doings {
     program: Program,
-    /// Whether events tell when actors are switched out.
+    /// Whether events report when actors are switched out.
     switches: bool,
     /// By timeline and key.
     codes: HashMap<(usize, u128), Code>,
 }
 
 impl Doings {
-    /// Of a program. Without `switches`, who expects something waits for it from then on.
+    /// Of a program. Without `switches`, an actor that expects something waits for it from then on.
     pub fn new(program: Program, switches: bool) -> Doings {
         Doings { program, switches, codes: HashMap::new() }
     }

@@ -113,7 +113,7 @@ impl Run {
             let row = step.row as usize;
             let ns = times_ns[row % PIECE];
             if self.alarms.next_ns <= ns {
-                // Events that no rule takes are looked at only when somebody waits for their time.
+                // Events that no rule takes are looked at only when an alarm waits for their time.
                 self.pass(options, &times_ns[..=row], out);
             }
             let ways = &ways[step.rule as usize];

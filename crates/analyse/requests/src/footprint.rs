@@ -1,10 +1,10 @@
-//! What an event can do to sections, as far as the event alone tells.
+//! What an event can do to sections, as far as the event alone says.
 //!
-//! Most events of a busy machine are of threads that work on nothing that anybody asks about: their
-//! sections are not open, and the engine forgets such an event at once. Whether a section can be open
-//! follows from the events of its key alone, so it can be found out for each key apart, on as many
-//! machines as there are, before the one pass that needs all keys together. That pass then gets the
-//! events that may matter to it, and finds what it would have found with all of them.
+//! Most events of a busy machine are of threads that work on nothing that is asked about: their sections
+//! are not open, and the engine forgets such an event at once. Whether a section can be open follows
+//! from the events of its key alone, so it can be found out for each key apart, on as many machines as
+//! there are, before the one pass that needs all keys together. That pass then gets the events that may
+//! matter to it, and finds what it would have found with all of them.
 //!
 //! All of this is on the safe side: a section may be taken to be open that is not, never the other
 //! way round.
@@ -72,7 +72,7 @@ impl Schema {
             locals.push(value);
         }
         let scope = Scope { columns, row, locals: &locals };
-        // What a stream forgets at START or STOP is nothing to any section, but somebody's last hold.
+        // What a stream forgets at START or STOP is nothing to any section, but perhaps the last hold of one.
         let moves = |transfer: &crate::program::Transfer| match &transfer.what {
             Traffic::Send { bytes, .. } | Traffic::Receive { bytes, .. } => bytes.of(&scope) > 0,
             Traffic::Reset { .. } => true,

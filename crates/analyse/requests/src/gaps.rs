@@ -1,8 +1,8 @@
 //! Time in which a request lay there and no actor had it: bytes in a socket, an item in a queue, an
 //! answer that an event loop has yet to get.
 //!
-//! It is told as time of the actor that took it in the end: so what it waited for stands where all else
-//! stands that takes its time.
+//! It counts as time of the actor that took it in the end: so what it waited for is listed with all else
+//! that takes its time.
 
 use std::collections::{BTreeMap, HashMap};
 

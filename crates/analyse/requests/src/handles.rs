@@ -1,7 +1,7 @@
 //! Small values that stand for requests and for actors, which may be gone by now.
 
 /// A request that may be complete by now, in one word: its slot, then the slot's generation. Slots are
-/// used again; the generation tells whether it is still the same request.
+/// used again; the generation says whether it is still the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestRef(u64);
 
@@ -25,7 +25,7 @@ impl RequestRef {
 /// An actor to remember after its section is closed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PeerMark {
-    /// Number of the section; 0 for nobody.
+    /// Number of the section; 0 for none.
     pub serial: u64,
     pub key: u128,
     pub timeline: u16,

@@ -66,7 +66,7 @@ impl Keys {
         Keys { lanes: bits.into_iter().map(places).collect(), names: Names::default() }
     }
 
-    /// Number of places, those without a key included: how long what lies beside them has to be.
+    /// Number of places, those without a key included: how long arrays indexed by them have to be.
     pub fn len(&self) -> usize {
         self.names.all.len()
     }

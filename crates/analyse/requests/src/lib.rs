@@ -41,8 +41,8 @@
 //! flight. A section, or a range of bytes, has one request or none nearly always, which takes no
 //! memory of its own.
 //!
-//! **Sharing is a set.** When sections of two requests meet in an event, nobody decides whose it
-//! is: both have it from then on, and say so.
+//! **Sharing is a set.** When sections of two requests meet in an event, it is not decided which of them
+//! it belongs to: both have it from then on, and say so.
 //!
 //! **Time is the events'.** Nothing depends on how fast or in which portions events are fed, so a
 //! trace that is read later gives what was found while it grew.

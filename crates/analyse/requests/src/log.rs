@@ -5,7 +5,7 @@
 //! word: what happened, and how long after the request's last event. Times and numbers that do not fit
 //! follow in words of their own.
 //!
-//! A request that nobody asks for ([`crate::Options::only`]) is not told: events are counted, and there
+//! A request that is not asked for ([`crate::Options::only`]) has no log: events are counted, and there
 //! is nothing but the places of the sections that it came to.
 
 use std::cmp::Reverse;
@@ -57,7 +57,7 @@ pub(crate) struct Log {
     /// The last event's place among all, or where that of the first will be.
     last_ordinal: u64,
     events: u32,
-    /// How many it joined; from [`UNTOLD`] on if it is not told.
+    /// How many it joined; from [`UNTOLD`] on if it has no log.
     sections: u32,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Entry {
     pub shared: bool,
 }
 
-/// What entries say, to whoever reads them.
+/// What entries say, to their readers.
 trait Reader {
     fn event(&mut self, event: Entry) {
         let _ = event;
@@ -101,7 +101,7 @@ trait Reader {
 }
 
 impl Log {
-    /// Begins to write of a request that is told, or not.
+    /// Begins a request, with a log or without.
     pub fn begin(
         &mut self,
         id: u64,
@@ -152,7 +152,7 @@ impl Log {
     #[inline]
     pub fn event(&mut self, event: Entry) -> usize {
         let Entry { ns, ordinal, deed, actor, .. } = event;
-        // Nobody is 0.
+        // No actor is 0.
         let actor = actor.map_or(0, |actor| u64::from(actor) + 1);
         let head = EVENT | shared(event.shared) | u64::from(deed.0) << WHAT;
         let (later_ns, later) = (ns - self.last_ns, ordinal - self.last_ordinal);
@@ -264,7 +264,7 @@ impl Log {
         }
     }
 
-    /// Tells all entries in the order in which they were written.
+    /// Gives all entries in the order in which they were written.
     #[inline(always)]
     fn tell(&self, reader: &mut impl Reader) {
         let (head, words) = self.words.split_at(HEAD);
@@ -360,7 +360,7 @@ impl Story<'_> {
         let Request { sections, spans, .. } = &mut *self.request;
         let doing = &mut self.doing[section as usize];
         let state = doing.code.state();
-        // Until it leaves, the section has when its actor's state was told last.
+        // Until it leaves, the section has when its actor's state was last written.
         let from_ns = sections[section as usize].left_ns;
         if from_ns >= at_ns {
             return;
@@ -467,7 +467,7 @@ mod tests {
         Stay { timeline, actor: timeline == 0, code: Code::FIRST, key, serial }
     }
 
-    /// Who takes down events as they are read.
+    /// Takes down events as they are read.
     struct Entries(Vec<Entry>);
 
     impl Reader for Entries {

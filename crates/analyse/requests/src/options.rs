@@ -18,15 +18,15 @@ pub struct Options {
     /// Events from which on a request is looked at for how many of all events it has: one that goes on to
     /// take a quarter of them while many others begin has swallowed these, and is complete.
     pub swallow_min: usize,
-    /// Most ranges of bytes on their way in a stream.
+    /// Most ranges of bytes in flight in a stream.
     pub ranges_max: usize,
     /// Most requests that share a section or an event.
     pub sharers_max: usize,
-    /// Whether events tell when actors are switched out. If not, an actor that `expects` something
+    /// Whether events report when actors are switched out. If not, an actor that `expects` something
     /// waits for it from then on.
     pub switches: bool,
-    /// Of each schema, only the request of this number is told. Others are followed as ever, and it is
-    /// counted how many events each has, but nothing is written down of them.
+    /// Of each schema, only the request of this number is recorded whole. Others are followed as ever,
+    /// and their events are counted, but they have no log.
     pub only: Option<u64>,
 }
 

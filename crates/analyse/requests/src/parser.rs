@@ -18,8 +18,8 @@ const STATEMENTS: [&str; 18] = [
 ];
 /// Words with a meaning inside expressions or around them.
 const OPERATORS: [&str; 8] = ["where", "and", "or", "not", "in", "true", "false", "settled"];
-/// Deepest nesting of expressions, and longest chain of operators: trees are deeper than 1,000 then,
-/// and those who walk them recurse.
+/// Deepest nesting of expressions, and longest chain of operators: trees are deeper than 1,000 then, and
+/// functions that walk them recurse.
 const DEPTH_MAX: usize = 32;
 
 /// What is wrong, where, and what to do about it.

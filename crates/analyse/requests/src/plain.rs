@@ -126,8 +126,8 @@ impl Run {
         if events < setting.options.events_max { Passed::Done } else { Passed::Full(slot) }
     }
 
-    /// Opens a section beside an actor's, whose request comes into it, if it has one. Returns `false`,
-    /// and has done nothing, if more may be involved.
+    /// Opens a section in an event of an actor, whose request comes into it, if it has one. Returns
+    /// `false`, and has done nothing, if more may be involved.
     #[inline(never)]
     fn begin_beside(&mut self, step: &Step, options: &Options, (met, ns): (Met, u64)) -> bool {
         let [actor, place] = step.places;
@@ -153,7 +153,7 @@ impl Run {
         true
     }
 
-    /// Closes a section beside an actor's, whose request leaves it, if it has one.
+    /// Closes a section in an event of an actor, whose request leaves it, if it has one.
     #[inline(never)]
     fn end_beside(&mut self, step: &Step, ns: u64) {
         let [_, place] = step.places;

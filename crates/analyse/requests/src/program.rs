@@ -355,7 +355,7 @@ pub(crate) enum Traffic {
     Receive {
         bytes: Expr,
         at: Option<Expr>,
-        /// The stream that they answer if nobody was seen to send them.
+        /// The stream that they answer if their sending was not seen.
         answers: Option<KeyId>,
     },
     /// START and STOP: what was in flight is gone.

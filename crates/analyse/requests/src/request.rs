@@ -50,7 +50,7 @@ pub struct Request {
     pub spans: Vec<Span>,
     /// Where work or permission to go on came from.
     pub links: Vec<Link>,
-    /// Requests whose work could not be told from its own, in some section or event.
+    /// Requests whose work could not be distinguished from its own, in some section or event.
     pub shared_with: Vec<u64>,
     /// How certain the least certain of what belongs to it is.
     pub certainty: Certainty,
@@ -152,7 +152,7 @@ pub enum LinkKind {
 pub struct Link {
     /// How.
     pub kind: LinkKind,
-    /// Who did it.
+    /// The actor that did it.
     pub from: Peer,
     /// When it was done.
     pub from_ns: u64,
@@ -202,13 +202,13 @@ impl Request {
     }
 
     /// Nanoseconds from when it came until it was answered; to its last event where that is not known.
-    /// What is done for it behind its answer nobody waits for.
+    /// What is done for it behind its answer delays no client.
     pub fn response_ns(&self) -> u64 {
         self.answered_ns.unwrap_or(self.end_ns).saturating_sub(self.begin_ns)
     }
 
-    /// Nanoseconds that its actors spent in each state, all added up. Actors that work beside each
-    /// other make this more than [`Request::wall_ns`].
+    /// Nanoseconds that its actors spent in each state, all added up. Actors that work in parallel make
+    /// this more than [`Request::wall_ns`].
     pub fn times(&self) -> Times {
         let mut times = Times::default();
         for span in &self.spans {
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn what_is_in_no_span_is_nobodys() {
-        // Two actors beside each other, one of which goes on after the last event.
+        // Two actors in parallel, one of which goes on after the last event.
         let of = request(&[(110, 130), (170, 220), (120, 150), (125, 126)]);
         assert_eq!(of.nobodys_ns(u64::MAX), 10 + 20);
         assert_eq!((of.nobodys_ns(160), of.nobodys_ns(105), of.nobodys_ns(0)), (20, 5, 0));

@@ -247,7 +247,7 @@ impl Requests {
         &mut self.all[slot as usize]
     }
 
-    /// These cannot be told from each other.
+    /// These cannot be distinguished.
     pub fn share(&mut self, slots: impl Iterator<Item = u32> + Clone) {
         for slot in slots.clone() {
             for other in slots.clone().filter(|other| *other != slot) {
@@ -303,13 +303,13 @@ impl<'a> Complete<'a> {
         self.outcome
     }
 
-    /// Whether it is told: see [`crate::Options::only`].
+    /// Whether it has a log: see [`crate::Options::only`].
     pub fn is_told(&self) -> bool {
         self.log.is_told()
     }
 
-    /// All of it; of one that is not told, nothing but its number, its class, when it was and with
-    /// whom it shared.
+    /// All of it; of one without a log, nothing but its number, its class, when it was and with which it
+    /// shared.
     pub fn read(self) -> &'a Request {
         let Complete { log, rare, schema, outcome, read } = self;
         let Read { deeds, request, doing } = read;

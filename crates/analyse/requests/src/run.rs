@@ -30,7 +30,7 @@ impl Now {
         Met::new(self.event, self.ordinal)
     }
 
-    /// The event as one of its requests has it that was told of all that it did.
+    /// The event as one of its requests has it that logs all of its transitions.
     #[inline]
     pub fn entry(self, actor: Option<u32>, shared: bool) -> Entry {
         let Now { ns, ordinal, event } = self;

@@ -27,7 +27,7 @@ const SEVERAL: u32 = u32::MAX;
 pub(crate) struct Section {
     /// Its number among all of the schema, from 1.
     pub serial: u64,
-    /// Its only request, which takes one comparison to tell; or, as the slot, [`NOBODY`],
+    /// Its only request, which takes one comparison to find out; or, as the slot, [`NOBODY`],
     /// [`SEVERAL`] with their place in [`Sections::crowds`], or [`CLOSED`].
     pub member: Member,
     /// The last event bound to it.
@@ -90,7 +90,7 @@ impl Section {
         if self.is_open() { self.member.slot } else { NOBODY }
     }
 
-    /// The same of a section that ends before the event: nobody, unless there are several.
+    /// The same of a section that ends before the event: none, unless there are several.
     #[inline]
     pub fn slot_ending(&self) -> u32 {
         if self.member.slot == SEVERAL { SEVERAL } else { NOBODY }
@@ -103,7 +103,7 @@ impl Section {
         open.release();
     }
 
-    /// What a request that comes here is told, by the name of the place.
+    /// What a request that comes here logs, by the name of the place.
     #[inline]
     pub fn stay(&self, (timeline, key): (u16, u128)) -> Stay {
         Stay { timeline, actor: self.actor, code: self.code, key, serial: self.serial }
@@ -121,7 +121,7 @@ pub(crate) struct Sections {
     pub keys: Keys,
     /// By place.
     pub all: Vec<Section>,
-    /// Who touched each last that is no actor: what [`Section::touched_by`] is the number of.
+    /// The actor that touched each last that is no actor: what [`Section::touched_by`] is the number of.
     pub touches: Vec<PeerMark>,
     /// Requests of sections that have several.
     crowds: Vec<Vec<Member>>,
@@ -228,7 +228,7 @@ impl Sections {
         opener.open(&mut all[place as usize], actor, met);
     }
 
-    /// Nobody is at a place any more.
+    /// No request is at a place any more.
     #[inline]
     fn vacate(&mut self, place: u32) {
         let member = &mut self.all[place as usize].member;

@@ -204,10 +204,10 @@ impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
                 (IMPLICIT, _) => !section.is_open(),
                 _ => false,
             };
-            // Who is in a section that ends here has nothing to do with the event.
+            // A request in a section that ends here has nothing to do with the event.
             let slot = if opens[n] { section.slot_ending() } else { section.slot() };
             several |= (slot != owner) & (slot.max(owner) != NOBODY);
-            // Whoever there is comes before nobody.
+            // Any request comes before none.
             owner = slot.min(owner);
         });
         (!several).then_some((owner, opens))
@@ -239,7 +239,7 @@ impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
         });
     }
 
-    /// The event is nobody's.
+    /// The event is of no request.
     #[inline(always)]
     fn pass(&mut self, opener: &mut Opener) {
         each!(N, n => {

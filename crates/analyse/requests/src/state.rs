@@ -4,7 +4,7 @@
 /// What an actor waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
-    /// For somebody who holds a lock.
+    /// For a lock that another actor holds.
     Lock,
     /// For a disk.
     Disk,
@@ -143,8 +143,8 @@ impl Code {
         (usize::from(self.0) / WAITS == State::ALL.len()).then(|| WAIT[usize::from(self.0) % WAITS])
     }
 
-    /// What becomes of it. Without events that tell of switches, who expects something waits for it
-    /// from then on.
+    /// What becomes of it. Without events of switches, an actor that expects something waits for it from
+    /// then on.
     pub fn after(self, change: Change, switches: bool) -> Code {
         let expected = WAIT[usize::from(self.0) % WAITS];
         let state = match (change.is, change.expects) {

@@ -26,7 +26,7 @@ pub(crate) struct Step {
     pub rule: u32,
     /// Its place in the piece.
     pub row: u16,
-    /// What the rule binds beside an actor.
+    /// What the rule binds in addition to an actor.
     pub beside: Beside,
 }
 
@@ -110,7 +110,7 @@ impl Steps {
         Places { step, more: &self.more }
     }
 
-    /// Finds out what the events of a piece do. `beside` says what a rule binds beside an actor.
+    /// Finds out what the events of a piece do. `beside` says what a rule binds in addition to an actor.
     pub fn find(
         &mut self,
         schema: &Schema,
@@ -248,8 +248,8 @@ impl Finds<'_> {
     }
 }
 
-/// What is bound beside the actor. Events are told what their rules say here as soon as these are
-/// known: which way an event goes can be foreseen least, so nothing should have to be waited for.
+/// What is bound in addition to the actor. Events get what their rules say here as soon as these are
+/// known: which way an event goes can be predicted least, so nothing should have to be waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// Nothing, and where the actor's section is not open, the event does nothing.

@@ -14,7 +14,7 @@ pub(crate) struct Range {
     start: u64,
     end: u64,
     pub refs: Few<RequestRef>,
-    /// Who sent it, and when.
+    /// The actor that sent it, and when.
     pub from: PeerMark,
     pub sent_ns: u64,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Range {
 /// Whose the bytes are that are sent.
 pub(crate) struct Sent {
     pub refs: Few<RequestRef>,
-    /// Who sent them, and when.
+    /// The actor that sent them, and when.
     pub from: PeerMark,
     pub sent_ns: u64,
 }
@@ -35,9 +35,9 @@ struct Stream {
     sent: u64,
     received: u64,
     ranges: VecDeque<Range>,
-    /// Somebody who is not seen has read the ranges and answers them: they stay until more is sent.
+    /// A reader that is not recorded has read the ranges and answers them: they stay until more is sent.
     answered: bool,
-    /// Nobody is seen to read it: what is sent there has left.
+    /// No reader is recorded: what is sent there has left.
     leaving: bool,
 }
 
@@ -68,13 +68,13 @@ pub(crate) struct Streams {
     leaving: usize,
 }
 
-/// Most streams of which it is remembered that nobody is seen to read them.
+/// Most streams of which it is remembered that their reader is not recorded.
 const LEAVING_MAX: usize = 1 << 20;
 
 /// What a transfer did besides moving bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Odd {
-    /// Bytes received that nobody was seen to send.
+    /// Bytes received whose sending was not seen.
     pub unsent: u64,
     /// Bytes sent again, or whose range was given up because there were too many.
     pub dropped: u64,
@@ -152,7 +152,7 @@ impl Streams {
         given_up
     }
 
-    /// Bytes come out of a stream; `arrive` is told of each range that they end or are part of.
+    /// Bytes come out of a stream; `arrive` is called for each range that they end or are part of.
     pub fn receive(
         &mut self,
         place: u32,
@@ -181,9 +181,9 @@ impl Streams {
         self.settle(place);
     }
 
-    /// Bytes come from somebody who was not seen to send them, and who would read this stream:
-    /// they answer what is in flight, of which `answer` is told. If nothing is, whoever is there
-    /// asks, and what will be sent to them leaves.
+    /// Bytes come from a peer whose sending was not seen, and that would read this stream: they answer
+    /// what is in flight, and `answer` is called for each such range. If nothing is, the peer is the one
+    /// that asks, and what will be sent to it leaves.
     pub fn answer(&mut self, place: u32, answer: impl FnMut(&Range)) {
         let stream = &mut self.all[place as usize];
         if stream.ranges.is_empty() {
@@ -194,7 +194,7 @@ impl Streams {
         stream.ranges.iter().for_each(answer);
     }
 
-    /// Whoever reads this stream is not seen.
+    /// The reader of this stream is not recorded.
     fn leave(&mut self, place: u32) {
         if self.leaving >= LEAVING_MAX {
             for place in 0..self.all.len() as u32 {
@@ -206,7 +206,7 @@ impl Streams {
         stream.leaving = true;
     }
 
-    /// Whoever would read this stream is seen after all.
+    /// The reader of this stream is recorded after all.
     #[inline]
     pub fn is_read(&mut self, place: u32) {
         if std::mem::take(&mut self.all[place as usize].leaving) {
@@ -229,7 +229,7 @@ impl Streams {
         }
     }
 
-    /// What is in flight is gone; `gone` is told of each range.
+    /// What is in flight is gone; `gone` is called for each range.
     pub fn reset(&mut self, place: u32, mut gone: impl FnMut(&Range)) -> u64 {
         self.is_read(place);
         let stream = &self.all[place as usize];

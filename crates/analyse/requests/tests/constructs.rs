@@ -197,7 +197,7 @@ fn offsets_say_which_bytes() {
         "1 a 1\n2 a 2\n3 bytes 1 7 10 100\n4 bytes 2 7 20 100\n5 c 1\n6 c 2\n\
          7 bytes 3 0 10 110\n8 bytes 4 0 10 120\n9 c 3\n10 c 4",
     );
-    // Whoever read at 110 left out what was before: request 1 is over with that.
+    // The read at 110 left out what was before: request 1 is over with that.
     assert_eq!(story.events(), [vec![0, 2, 4], vec![1, 3, 5, 6, 8]]);
     assert_eq!(story.engine.schema_counts(0).bytes_dropped, 10);
 }
@@ -292,7 +292,7 @@ fn a_binding_says_what_its_timeline_waited_for() {
         on two { start worker(x) basic thing(x) expects network } on c { stop worker(x) stop thing(x) }";
     let story = tell(rules, "0 a 1\n10 b 1\n15 two 1 0\n18 b 1\n20 two 1 1\n27 c 1");
     let times = story.requests[0].times();
-    // Nobody had it; who took it in the end had it until then.
+    // No actor had it; the one that took it in the end had it until then.
     assert_eq!((times.get(State::Queued), times.get(State::Waiting(Wait::Network))), (5, 2));
     assert_eq!(times.total(), 27);
 }
@@ -378,7 +378,7 @@ on put { basic thread(tid)  send bytes(local, remote) bytes n }
 on idle { stop thread(tid) }
 ";
 
-/// 9 is a client and 5 a server that nobody records; 1 and 2 are recorded.
+/// 9 is a client and 5 a server that are not recorded; 1 and 2 are recorded.
 #[test]
 fn strangers_answer_what_they_were_sent_and_otherwise_ask() {
     let story = Story::tell(
@@ -431,7 +431,7 @@ fn who_is_seen_to_send_is_no_stranger() {
          7 idle 7
          8 idle 8",
     );
-    // What was sent before the recording came from nobody; what is sent in it is followed.
+    // What was sent before the recording came from no known actor; what is sent in it is followed.
     assert_eq!(story.events(), [vec![0, 1, 2], vec![4, 5, 6, 7, 8]]);
 }
 
@@ -548,7 +548,7 @@ on rest { drop thread(tid) if settled thread(tid)  basic thread(tid) unless sett
     let waited = |story: &Story| story.requests[1].times().get(State::Waiting(Wait::Lock));
     assert_eq!((waited(&over), waited(&stays)), (0, 4));
 
-    // Woken by who works for nobody; dropped, settled and not; settled no longer.
+    // Woken by an actor that works for no request; section ended, answered and not; answered no longer.
     let story = Story::tell(
         schema,
         "0 ask 1\n1 tell 1\n2 wait 1\n7 wake 9 1\n8 wait 1\n10 ask 2\n11 tell 2\n12 wait 2\n20 rest 2\n\

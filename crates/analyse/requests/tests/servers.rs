@@ -85,7 +85,7 @@ struct Truth {
     cpu_ns: u64,
 }
 
-/// What a thread is doing, and since when it was not counted.
+/// The activity of a thread, and since when it was not counted.
 #[derive(Clone, Default)]
 struct Thread {
     request: Option<usize>,
@@ -269,7 +269,7 @@ impl Server<'_> {
                 self.threads[thread].running = false;
             }
             _ => {
-                // A lock is let go: somebody with work of its own is woken.
+                // A lock is let go: a thread with work of its own is woken.
                 let target = self.random.below(self.threads.len());
                 match self.threads[target].request {
                     Some(_) => self.event("wake", &[tid, target as u64], Some(request)),
@@ -481,7 +481,7 @@ fn events_that_cannot_matter_do_not() {
             for reference in footprint.references.iter().filter(|_| taken) {
                 matters |= open.matters(reference, batch.time_ns(row));
             }
-            // The last one tells how late it is.
+            // The last one says how late it is.
             if matters || row + 1 == batch.len() {
                 let fields: Vec<u64> = (0..width).map(|field| batch.value(row, field)).collect();
                 kept.push(batch.time_ns(row), batch.kind(row), &fields);

@@ -107,8 +107,8 @@ fn what_lies_in_a_socket_is_queued() {
     assert_eq!(path[..5], expected);
 }
 
-/// Who asks is recorded, too, and works for nobody: each question is a request of its own, which has come
-/// home when it is answered.
+/// A client that is recorded, too, works for no request: each question is a request of its own, which is
+/// back where it began when it is answered.
 #[test]
 fn a_client_asks_again_and_again() {
     let ask = |at: u64| {
@@ -140,8 +140,8 @@ fn a_client_asks_again_and_again() {
     assert_eq!(all.collect::<Vec<_>>(), [100, 200, 300].map(each));
 }
 
-/// Who answers wakes who has asked while it sends, and its call returns later: what it did until then is
-/// what the other waited for.
+/// A server that answers wakes its client while it sends, and its call returns later: what it did until
+/// then is what the client waited for.
 #[test]
 fn an_answer_wakes_before_its_call_returns() {
     let story = shipped_story(
@@ -167,7 +167,7 @@ fn an_answer_wakes_before_its_call_returns() {
     assert!(path.contains(&(9, 30, 90)), "{path:?}");
 }
 
-/// Nobody who sends is recorded: for how long a question lay in the socket is known all the same.
+/// No sender is recorded: for how long a question lay in the socket is known all the same.
 #[test]
 fn what_has_come_from_outside_was_queued() {
     let story = shipped_story(
@@ -195,7 +195,7 @@ fn what_has_come_from_outside_was_queued() {
 }
 
 /// A backend of PostgreSQL wants workers for a parallel query: it signals the postmaster, which forks
-/// them, and whom they wake when they are done. What that forks later for a new client is nobody's.
+/// them, and which they wake when they are done. What it forks later for a new client is of no request.
 #[test]
 fn workers_of_a_parallel_query_work_for_it() {
     let story = shipped_story(
@@ -309,8 +309,8 @@ fn an_event_loop_waits_for_time_and_for_threads() {
     assert_eq!(of_thread.sum::<u64>(), 90 - 73, "{path:?}");
 }
 
-/// An event loop has a program of CGI for each of two requests, and hands on what these write into pipes:
-/// the second is done first. A pipe that anybody writes to takes nobody's work away.
+/// An event loop has a program of CGI for each of two requests, and hands on what these write into
+/// pipes: the second is done first. A pipe that any process writes to ends no work.
 #[test]
 fn children_work_for_who_has_them_made() {
     let text = "1 accept 1 1 10 \"l\" \"a\"
@@ -352,8 +352,8 @@ fn children_work_for_who_has_them_made() {
     }
 }
 
-/// Who has answered in part and has a child do the rest has not answered all: what that waits for is
-/// its own, whoever wakes it. Who has had it made waits for its end when all is answered.
+/// A process that has answered in part and has a child do the rest has not answered all: what the child
+/// waits for is its own, whatever wakes it. The parent waits for the child's end when all is answered.
 #[test]
 fn a_child_goes_on_with_an_answer() {
     let story = shipped_story(
@@ -406,8 +406,8 @@ fn the_end_of_a_connection_is_nobodys_who_was_answered() {
     assert_eq!(story.events(), [vec![1, 2, 3], vec![5, 6, 8]]);
 }
 
-/// A worker that waits for its old connection to end is woken by who closes it, and does nothing for who
-/// that works for now.
+/// A worker that waits for its old connection to end is woken by the thread that closes it, and does
+/// nothing for the request that this works for now.
 #[test]
 fn who_is_woken_by_the_end_of_a_connection_is_nobodys() {
     let story = shipped_story(
@@ -428,7 +428,7 @@ fn who_is_woken_by_the_end_of_a_connection_is_nobodys() {
 }
 
 /// A thread of a pool has done its part for one request that is not answered yet, and waits where it was
-/// woken for that: whoever wakes it there has other work for it.
+/// woken for that: a thread that wakes it there has other work for it.
 #[test]
 fn who_waits_where_it_was_woken_for_work_waits_for_work() {
     let text = |operation: u32| {
@@ -462,8 +462,8 @@ fn who_waits_where_it_was_woken_for_work_waits_for_work() {
     assert_eq!(second(0), [0]);
 }
 
-/// Lines of a log that nobody answers: they hold no request once it is answered, and are told apart by
-/// whose bytes they are before that.
+/// Lines of a log that are never answered: they hold no request once it is answered, and are
+/// distinguished by whose bytes they are before that.
 #[test]
 fn messages_that_nobody_answers_hold_no_request() {
     let text = |first_line: u64| {
@@ -506,7 +506,7 @@ fn messages_that_nobody_answers_hold_no_request() {
     }
 }
 
-/// Who looks whether there is more, and finds nothing, goes on with what it has.
+/// A thread that looks for more, and finds nothing, goes on with what it has.
 #[test]
 fn who_only_looks_goes_on() {
     let at = |time: u64, event: &str| format!("{time} {event} 1 1 7 \"l\" \"r\" 5\n");
@@ -598,7 +598,7 @@ fn several_are_asked_at_once() {
 }
 
 /// A loop that waits a little, and lets another thread work, before it answers: the path goes back to
-/// whoever was at work last, not to when the question came.
+/// the thread that was at work last, not to when the question came.
 #[test]
 fn the_path_goes_back_to_who_was_at_work_last() {
     let at = |time: u64, event: &str| format!("{time} {event} 1 1 7 \"l\" \"r\" 5\n");
@@ -652,7 +652,7 @@ fn a_pool_of_processes_behind_pipes() {
         text += &at(t(58), asker, "sent", socket, 5);
         text += &format!("{} poll_begin 1 {asker}\n", t(59));
     }
-    // What is written for nobody before it is read takes nothing from who wrote before.
+    // What is written for no request before it is read takes nothing from the writer before.
     let (second, third) = ("203 pipe_write 1 2 70 4\n", "204 page_fault 1 2 8\n");
     assert!(text.contains(third));
     text = text.replace(second, &format!("{second}203 pipe_write 1 99 70 4\n"));
@@ -663,8 +663,8 @@ fn a_pool_of_processes_behind_pipes() {
     assert!(story.requests.iter().all(|request| request.shared_with.is_empty()));
 }
 
-/// What is written to a pipe that nobody is seen to read, a log's, holds no request; nor is who reads what
-/// nobody's request has written working for nobody.
+/// What is written to a pipe whose reader is not recorded, a log's, holds no request; and a reader of
+/// what was written for no request goes on with its own.
 #[test]
 fn pipes_of_others_are_left_alone() {
     let at = |time: u64, event: &str| format!("{time} {event} 1 1 7 \"l\" \"r\" 5\n");
@@ -701,8 +701,8 @@ fn a_request_is_answered_where_it_was_asked() {
     assert_eq!((story.requests[0].answered_ns, story.requests[0].response_ns()), (None, 0));
 }
 
-/// Who subscribes has its answer; what is sent to it later is the work of whoever publishes. A long
-/// answer, though, goes on whenever the socket has room, in the midst of others' work.
+/// A subscriber has its answer; what is sent to it later is the work of the publisher. A long answer,
+/// though, goes on whenever the socket has room, in the midst of others' work.
 #[test]
 fn news_are_the_work_of_who_publishes() {
     let at = |time: u64, event: &str, socket: u64| {
@@ -766,8 +766,8 @@ fn who_waits_behind_its_answer_waits_for_other_work() {
     }
 }
 
-/// An event loop's helpers: each is woken for its work, tells the loop when it is done with it, and takes
-/// whatever comes next. A loop that has a message for another goes on with what it does.
+/// An event loop's helpers: each is woken for its work, notifies the loop when it is done with it, and
+/// takes whatever comes next. A loop that has a message for another goes on with what it does.
 #[test]
 fn helpers_of_an_event_loop_are_done_when_they_say_so() {
     let at = |time: u64, event: &str, socket: u64, bytes: u64| {
@@ -775,7 +775,7 @@ fn helpers_of_an_event_loop_are_done_when_they_say_so() {
     };
     let text = at(1, "received", 7, 40)
         + "2 wakeup 1 2 0 false\n3 switch_in 2 0\n4 write 1 2 17 8 1 \"anonymous\"\n"
-        // The next item of its queue is somebody else's.
+        // The next item of its queue is another request's.
         + "5 open 1 2 9 \"/f\" 5 \"file\"\n6 futex_wait_begin 1 2 99\n"
         + "7 write 1 1 18 8 1 \"anonymous\"\n"
         + &at(8, "sent", 6, 10)
@@ -997,7 +997,7 @@ fn a_pool_takes_items_from_a_queue() {
     assert_eq!(story.requests[0].outcome, Outcome::Drained);
 }
 
-/// What is told of a step of a task that does what stands between.
+/// The events of a step of a task that does what stands between.
 fn step(task: u64, between: &str) -> String {
     format!(
         "arguments 1 1 \"_PyDict_SetItem_KnownHash\" 500 501 {task}
@@ -1028,12 +1028,13 @@ fn tasks_take_what_their_event_loop_has_read() {
         + &read(10, 90)
         + &read(11, 91)
         + "poll_look 1 1 0\n"
-        // Each goes on with what is its; a buffer of a task's own is nobody's business.
+        // Each goes on with what is its; a buffer of a task's own is of no other request.
         + &step(70, &(bytes(90, 0) + &bytes(99, 5) + &sent(50)))
         + &step(71, &(bytes(91, 0) + &sent(11)))
         + "poll 1 1 1\n"
         + &read(50, 92)
-        // Who has answered works for nobody, unless it does more for whom it has answered.
+        // A task that has answered works for no request, unless it does more for the one that it has
+        // answered.
         + &step(71, "")
         + &step(71, &(sent(50) + &sent(11)))
         + &step(70, &(bytes(92, 0) + &made(72)))
@@ -1135,14 +1136,14 @@ fn wake_ups_hand_work_to_idle_threads_only() {
     assert_eq!(story.events(), [vec![0, 1, 2, 6, 9, 10], vec![3, 4, 5, 7, 8, 11]]);
     let waiter = &story.requests[1];
     assert_eq!(waiter.times().get(State::Waiting(Wait::Lock)), 1);
-    // Who was waited for worked on something else, and is named.
+    // The thread that was waited for worked on something else, and is named.
     let outside = waiter.critical_path().into_iter().find_map(|step| step.waited_for);
     let fettle_requests::Peer::Outsider { request, .. } = outside.unwrap() else { panic!() };
     assert_eq!(request, Some(story.requests[0].id));
 }
 
-/// A data base that speaks first is told to quit, which it answers by closing the connection. Its greeting to the
-/// next one, by the same thread, is no work for the request that told it so.
+/// A data base that speaks first is asked to quit, which it answers by closing the connection. Its
+/// greeting to the next one, by the same thread, is no work for the request that asked for that.
 #[test]
 fn who_closes_what_it_never_answered_is_done_with_it() {
     let story = shipped_story(

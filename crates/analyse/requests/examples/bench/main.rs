@@ -36,7 +36,7 @@ fn cpu_s() -> f64 {
     now.tv_sec() as f64 + now.tv_nsec() as f64 / 1e9
 }
 
-/// Who takes events.
+/// What takes events.
 enum Who {
     ByHand(Box<ByHand>),
     Engine(Box<Engine>),
@@ -44,7 +44,7 @@ enum Who {
     Reader(Box<Engine>),
 }
 
-/// Who takes events, those that it gets, and what it found.
+/// What takes events, those that it gets, and what it found.
 struct Contender {
     name: &'static str,
     who: Who,
