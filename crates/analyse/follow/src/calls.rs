@@ -54,7 +54,7 @@ pub(crate) struct Calls {
     values: Vec<u64>,
 }
 
-/// What arguments and results tell.
+/// What arguments and results mean.
 struct Meaning {
     arguments: Option<Told>,
     result: Option<Told>,
@@ -103,7 +103,7 @@ impl Wishes<'_> {
 
 impl Calls {
     /// Those of `trace` that `wanted` lets, or `None` if there are none. What the trace's files of
-    /// events tell (`recorded`) is not told again. What cannot be had goes to `problems`.
+    /// events have (`recorded`) is not reported again. What cannot be had goes to `problems`.
     pub(crate) fn open(
         trace: &Trace,
         catalog: &Catalog,
@@ -156,7 +156,7 @@ impl Calls {
         Ok(Some(all))
     }
 
-    /// Whether switches of threads are told.
+    /// Whether switches of threads are reported.
     pub(crate) fn switches(&self) -> bool {
         self.switch_out.is_some() || self.switch_in.is_some()
     }
@@ -205,7 +205,7 @@ impl Calls {
 
 /// Process, thread, and the function's name.
 type Who = (u64, u64, u64);
-/// Who is told an event with these values.
+/// Notified of an event with these values.
 type Tell<'a> = dyn FnMut(&Option<Told>, &[u64]) + 'a;
 
 impl Meaning {

@@ -28,8 +28,8 @@ const MESSAGES: [&str; 6] = ["asyncio", "sockets", "pipes", "queues", "grpc", "h
 /// Functions whose arguments say more of messages through sockets than their events alone.
 const STEPS: [&str; 2] = ["_PyDict_SetItem_KnownHash", "PyByteArray_Resize"];
 
-/// Protocols of which one connection carries many questions at once, and the schema that tells them
-/// apart: who follows bytes takes them for one.
+/// Protocols of which one connection carries many questions at once, and the schema that separates them:
+/// a schema that follows bytes takes them for one.
 const AT_ONCE: [(&str, &str); 2] = [("grpc", "gRPC"), ("http2", "HTTP/2")];
 
 /// What was chosen.
@@ -74,7 +74,7 @@ pub fn choose(trace: &Trace) -> Result<Choice> {
     Err(Error::NothingToFollow)
 }
 
-/// Events that follow from a trace's calls and switches, beside those that it stores as such.
+/// Events that follow from a trace's calls and switches, apart from those that it stores as such.
 ///
 /// # Errors
 ///

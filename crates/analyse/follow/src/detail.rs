@@ -1,4 +1,4 @@
-//! One request whole: who worked for it, what they did, and every event.
+//! One request whole: which actors worked for it, what they did, and every event.
 
 use fettle_requests::{Batch, FieldType, LinkKind, Peer, Request, State, Strings};
 

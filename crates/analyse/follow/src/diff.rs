@@ -3,7 +3,7 @@
 //!
 //! Time is compared by pieces: classes of requests, steps of their critical paths, what requests do or
 //! wait for, in which process, and system calls by process. Steps of critical paths add up to the
-//! requests' wall time; what actors do beside each other is more. Of each piece there is the mean for a
+//! requests' wall time; what actors do in parallel is more. Of each piece there is the mean for a
 //! request (or call) on both sides, and for the difference of the means an interval that holds it in 95
 //! of 100 cases: 1.96 standard errors, those of both sides together (Welch). So it says whether a
 //! difference is one.
@@ -91,7 +91,7 @@ struct Pieces {
     problems: Vec<String>,
 }
 
-/// Adds a request's pieces, and its time in which nobody had to do with it.
+/// Adds a request's pieces, and its time in which no actor had to do with it.
 fn add(to: &mut BTreeMap<String, Sums>, of: BTreeMap<String, u64>, nobodys_ns: u64) {
     let nobodys = (nobodys_ns > 0).then(|| (NOBODY.to_owned(), nobodys_ns));
     for (name, ns) in of.into_iter().chain(nobodys) {

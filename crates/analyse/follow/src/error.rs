@@ -3,7 +3,7 @@
 /// Result with this crate's [`enum@Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why requests could not be told.
+/// Why requests could not be found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

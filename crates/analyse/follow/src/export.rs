@@ -127,7 +127,7 @@ fn spans(request: &Request, context: &Context<'_>) -> Vec<Span> {
         tags,
     }];
     let mut number = 1;
-    // The span of each stay at an actor; stays without one are not told.
+    // The span of each stay at an actor; stays without one are not exported.
     let mut of_section: BTreeMap<u32, u64> = BTreeMap::new();
     for (section, stay) in (0u32..).zip(&request.sections) {
         if !stay.actor {

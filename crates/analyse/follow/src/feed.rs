@@ -1,8 +1,8 @@
 //! A trace's events in order of time, as batches for a program of schemas.
 //!
-//! Three sources are merged: the files of events; recorded calls ([`crate::calls`]); and the times
-//! that threads were switched out, as `switch_out` and `switch_in`, where no events of the kernel tell
-//! of them. Only kinds that a schema does something with are read.
+//! Three sources are merged: the files of events; recorded calls ([`crate::calls`]); and the times that
+//! threads were switched out, as `switch_out` and `switch_in`, where no events of the kernel report
+//! them. Only kinds that a schema does something with are read.
 
 use std::collections::HashSet;
 
@@ -80,7 +80,7 @@ impl Feed {
         Ok(Feed { stream, kinds, calls, calls_given: 0, strings, hindsight, problems, switches })
     }
 
-    /// Whether events tell when threads are switched out.
+    /// Whether events report when threads are switched out.
     pub(crate) fn switches(&self) -> bool {
         self.switches
     }

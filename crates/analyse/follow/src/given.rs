@@ -18,7 +18,7 @@ pub(crate) struct Given {
     pub result: Option<u64>,
 }
 
-/// The values of all calls that were not told yet. Takes about 120 bytes a call.
+/// The values of all calls that were not reported yet. Takes about 120 bytes a call.
 #[derive(Default)]
 pub(crate) struct GivenCalls {
     by_call: HashMap<(u32, u32, u64), Given>,

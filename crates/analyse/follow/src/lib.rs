@@ -16,10 +16,10 @@
 //! ```
 //!
 //! The way through the crate: `choose` finds schemas that suit a trace, `feed` merges the trace's
-//! events, calls and switches by time into batches, `hindsight` holds them until later ones have said
-//! what they tell of earlier ones, [`Session`] runs them through the engine,
-//! `names` says who a thread was, and `view` has the types that come out. Memory is that of open
-//! requests and of what is asked for; a trace is read once per question.
+//! events, calls and switches by time into batches, `hindsight` (deferred attribution) holds them until
+//! later ones have said what they mean for earlier ones, [`Session`] runs them through the engine,
+//! `names` says which process a thread was of, and `view` has the types that come out. Memory is that of
+//! open requests and of what is asked for; a trace is read once per question.
 //!
 //! The crate does no I/O but through `fettle-trace`.
 #![forbid(unsafe_code)]

@@ -38,7 +38,7 @@ struct Known {
     tells: Tells,
 }
 
-/// What a kind tells of the names of processes.
+/// What a kind says of the names of processes.
 #[derive(Default)]
 enum Tells {
     #[default]
@@ -54,8 +54,7 @@ enum Tells {
 }
 
 impl Live {
-    /// Compiles schemas for events of these kinds. The summary tells the `slowest` slowest
-    /// requests.
+    /// Compiles schemas for events of these kinds. The summary has the `slowest` slowest requests.
     ///
     /// # Errors
     ///
@@ -73,7 +72,7 @@ impl Live {
         let known = kinds.iter().map(|kind| Known::new(kind, &program, &also, &mut problems));
         let known = known.collect();
         let uses = |event| program.schemas().iter().any(|schema| schema.uses(event));
-        // The kernel tells of switches in every recording of its events.
+        // The kernel reports switches in every recording of its events.
         let options = Options { switches: true, ..Options::default() };
         Ok(Live {
             engine: Engine::new(program.clone(), options),
@@ -107,7 +106,7 @@ impl Live {
         ["call", "call_end"].into_iter().filter_map(|name| catalog.find(name)).any(used)
     }
 
-    /// Who was there when the recording began.
+    /// The processes and threads that were there when the recording began.
     pub fn know(&mut self, processes: &[Process], threads: &[Thread]) {
         self.names.take_in(processes, threads);
     }
@@ -174,7 +173,7 @@ impl Live {
         batch.clear();
     }
 
-    /// All requests that were told, in figures.
+    /// All requests that were found, in figures.
     pub fn summary(self, manifest: &Manifest) -> Summary {
         let schemas = 0..self.program.schemas().len();
         let counts: Vec<_> = schemas.map(|schema| self.engine.schema_counts(schema)).collect();

@@ -1,8 +1,8 @@
-//! What calls of the C library's functions of locks mean: who waits for a lock, gets it, lets it go.
+//! What calls of the C library's functions of locks mean: which thread waits for a lock, gets it, lets it go.
 //!
-//! The library is asked for a lock whether it is free or not, and the call does not say whether it
-//! had to wait. Who holds it does: the calls of all threads are seen, in order of time. Of a
-//! semaphore whose beginning was not seen, the least value is assumed that explains what was.
+//! The library is asked for a lock whether it is free or not, and the call does not say whether it had
+//! to wait. That follows from which thread holds it: the calls of all threads are seen, in order of
+//! time. Of a semaphore whose beginning was not seen, the least value is assumed that explains what was.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -32,7 +32,7 @@ struct Lock {
     together: u32,
     /// What is left of a semaphore.
     left: u32,
-    /// Threads of which nothing is seen while they wait, who came first first.
+    /// Threads of which nothing is seen while they wait, in the order in which they came.
     unseen: VecDeque<u64>,
 }
 
@@ -49,7 +49,7 @@ struct Unseen {
 pub(crate) struct Locks {
     /// By process and address.
     locks: HashMap<(u64, u64), Lock>,
-    /// Threads that were told to wait, by process and thread.
+    /// Threads that were reported to wait, by process and thread.
     waiting: HashSet<(u64, u64)>,
     unseen: HashMap<(u64, u64), Unseen>,
 }
@@ -69,7 +69,7 @@ impl Locks {
     ) {
         if let Some(Unseen { address, of }) = self.unseen.remove(&(pid, tid)) {
             self.locks.entry((pid, address)).or_default().unseen.retain(|other| *other != tid);
-            // Nobody let it go for this thread, which may have waited only so long.
+            // No thread let it go for this thread, which may have waited only so long.
             match of.timed() {
                 true => out.push((LockEvent::GivenUp, tid, address)),
                 false => self.take(of.change, pid, tid, address, out),
@@ -158,7 +158,7 @@ impl Locks {
         }
     }
 
-    /// The lock was let go: who waits unseen has it from now on.
+    /// The lock was let go: a thread that waits unseen has it from now on.
     fn pass_on(&mut self, pid: u64, address: u64, out: &mut Vec<Happened>) {
         let lock = self.locks.entry((pid, address)).or_default();
         let Some(tid) = lock.unseen.pop_front() else { return };

@@ -1,4 +1,4 @@
-//! Who a thread was: its process, and what that was called at the time.
+//! A thread's process, and what that was called at the time.
 
 use std::num::NonZeroU32;
 
@@ -20,7 +20,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// What tables and events say. Tables that cannot be read tell nothing.
+    /// What tables and events say. Tables that cannot be read say nothing.
     pub(crate) fn read(trace: &Trace, problems: &mut Vec<String>) -> Result<Names> {
         let machines = &trace.manifest().machines;
         let machines = machines.iter().filter(|_| machines.len() > 1).map(|m| m.name.clone());
@@ -91,7 +91,7 @@ impl Names {
         self.call(pid, at_ns, base_name(path));
     }
 
-    /// A process begets another one, or a thread of its own.
+    /// A process forks, or makes a thread of its own.
     pub(crate) fn fork(&mut self, pid: u32, at_ns: u64, child_pid: u32) {
         if child_pid != pid {
             // A child is called what its parent is until it runs another program.

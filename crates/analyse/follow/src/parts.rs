@@ -1,4 +1,4 @@
-//! Following in parts: several readers, on as many machines, and one who follows.
+//! Following in parts: several readers, on as many machines, and one that follows.
 //!
 //! Reading events and looking at each takes most of the time, and can be done for each file apart.
 //! What comes of it is put in order again by [`Place`] and handed to a [`Follower`], which finds what
@@ -12,7 +12,7 @@ use crate::feed::Feed;
 use crate::place::{Part, Place};
 use crate::session::{Context, Observer, Session};
 
-/// How long after an effect its cause may be told of, nanoseconds.
+/// How long after an effect its cause may be reported, nanoseconds.
 pub const LATE_NS: u64 = crate::hindsight::causal::WAIT_NS;
 
 /// Reads the events of one part.
@@ -20,7 +20,7 @@ pub struct PartReader<'a> {
     session: &'a Session<'a>,
     feed: Feed,
     who: Vec<Option<(usize, usize)>>,
-    /// The process of each thread, as told last.
+    /// The process of each thread, as last reported.
     told: FxHashMap<u64, u64>,
 }
 
@@ -73,8 +73,8 @@ impl PartReader<'_> {
         self.feed.next_placed(batch, places, names)
     }
 
-    /// Whether a [`Follower`] has to see an event whatever the schemas do with it: it tells of which
-    /// process its thread is, and no event of this part has told that before; or it moves bytes.
+    /// Whether a [`Follower`] has to see an event whatever the schemas do with it: it says of which
+    /// process its thread is, and no event of this part has said that before; or it moves bytes.
     pub fn has_to_be_seen(&mut self, batch: &Batch, row: usize) -> bool {
         let moves_bytes = self.feed.is_transfer(batch.kind(row)).0;
         let Some((pid, tid)) = columns(&self.who, batch.kind(row)) else { return moves_bytes };
@@ -83,7 +83,7 @@ impl PartReader<'_> {
     }
 
     /// Whether an event may turn out to have happened before, by [`LATE_NS`] at most: a send that is
-    /// told of after the receive.
+    /// reported after the receive.
     pub fn may_be_late(&self, batch: &Batch, row: usize) -> bool {
         self.feed.is_transfer(batch.kind(row)).1
     }

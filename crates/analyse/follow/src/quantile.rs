@@ -1,4 +1,4 @@
-//! Quantiles of what was seen whole: no sketch, for requests are few beside their events.
+//! Quantiles of what was seen whole: no sketch, for requests are few compared with their events.
 
 use crate::view::Quantiles;
 

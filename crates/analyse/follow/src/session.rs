@@ -31,7 +31,7 @@ pub struct Context<'a> {
     pub(crate) names: &'a Names,
 }
 
-/// Who is told of events and requests as they come. Either says `false` when it has seen enough.
+/// Notified of events and requests as they come. Either says `false` when it has seen enough.
 pub trait Observer {
     /// Some events, before the requests that they complete: the first has the place `first` among
     /// all that are read.
@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
         Ok(rows)
     }
 
-    /// Tells an observer of the events that the schemas use or that it also wants, and of the
+    /// Notifies an observer of the events that the schemas use or that it also wants, and of the
     /// requests. Returns what could not be read.
     pub fn observe(
         &self,
@@ -281,7 +281,7 @@ impl Context<'_> {
         self.program.describe(request.schema, timeline, key, self.strings)
     }
 
-    /// Who an actor is: a thread by its process's name, anything else by its key.
+    /// What an actor is: a thread by its process's name, anything else by its key.
     pub fn actor(&self, request: &Request, timeline: usize, key: u128, at_ns: u64) -> Actor {
         let values = self.program.key_values(request.schema, timeline, key);
         let value = |name: &str| {

@@ -28,11 +28,11 @@ struct Class {
 pub(crate) struct Summing {
     /// By schema.
     sums: Vec<Sums>,
-    /// How many of the slowest are told.
+    /// How many of the slowest are reported.
     slowest: usize,
     unconnected: Unconnected,
     undecoded: Undecoded,
-    /// The event of calls whose doings are not seen, and how many there were.
+    /// The event of calls whose activity is not seen, and how many there were.
     unseen: (Option<EventId>, u64),
 }
 
@@ -59,7 +59,7 @@ struct Slow {
 
 struct Found(SlowRequest);
 
-/// Requests are told apart by what stands before them.
+/// Never decides an order: tuples with requests are ordered by what stands before these.
 impl PartialEq for Found {
     fn eq(&self, _: &Found) -> bool {
         true

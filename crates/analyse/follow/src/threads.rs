@@ -1,5 +1,5 @@
-//! What threads did, whatever requests they did it for: every event that tells of one, and whether it
-//! ran, could have run, or waited for what.
+//! What threads did, whatever requests they did it for: every event that names one, and whether it ran,
+//! could have run, or waited for what.
 
 use fettle_requests::{Doing, Doings, Source, Strings, compile, shipped};
 use fettle_trace::{EventKind, Trace};
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::feed::Feed;
 use crate::names::Names;
 
-/// The field that tells which thread an event is of.
+/// The field that says which thread an event is of.
 const THREAD: &str = "tid";
 
 /// An event of a thread.
@@ -17,7 +17,7 @@ const THREAD: &str = "tid";
 pub struct ThreadEvent {
     /// When, nanoseconds of trace time.
     pub time_ns: u64,
-    /// The thread; 0 where the event does not tell.
+    /// The thread; 0 where the event does not say.
     pub tid: u32,
     /// Place of its kind in [`ThreadEvents::kinds`].
     pub kind: usize,
@@ -108,7 +108,7 @@ pub fn for_each_thread_doing(
     let program = compile(&[source], &shipped)?;
     let (kinds, _) = trace.event_kinds()?;
     let catalog = program.catalog();
-    // Switches that only probes tell of are drawn as such.
+    // Switches that only probes report are drawn as such.
     let recorded: Vec<_> = kinds.iter().filter_map(|kind| catalog.find(&kind.name)).collect();
     let used = |event| program.schemas()[0].uses(event) && recorded.contains(&event);
     let mut feed = Feed::open(trace, &program, &used)?;

@@ -1,7 +1,7 @@
 //! Messages that came over sockets that are not connected.
 //!
-//! Who has sent them is not recorded, so questions of several peers may be one request. That is no
-//! fault of the trace, but has to be said.
+//! Their senders are not recorded, so questions of several peers may be one request. That is no fault of
+//! the trace, but has to be said.
 
 use fettle_requests::{Batch, EventId, Program, Strings};
 
@@ -23,7 +23,7 @@ impl Unconnected {
         for row in (0..batch.len()).filter(|row| batch.kind(*row) == received) {
             let text = |field| strings.text(batch.value(row, field) as u32).unwrap_or_default();
             let came = batch.value(row, bytes) as i64 > 0 && text(remote).is_empty();
-            // Other families' sockets (the kernel's own) have no addresses at all.
+            // Sockets of another `sa_family` (the kernel's own) have no addresses at all.
             self.messages += u64::from(came && !text(local).starts_with("socket:"));
         }
     }

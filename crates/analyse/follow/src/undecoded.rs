@@ -1,8 +1,8 @@
-//! Messages that a recording does not tell: of connections that were given up, and answers that were
-//! not found.
+//! Messages that a recording does not have: of connections that were given up, and answers that were not
+//! found.
 //!
-//! Schemas of messages find nothing there, and a server whose long answers are cut off would look as
-//! if nobody asked it. That is no fault of the trace either, but has to be said, with what helps.
+//! Schemas of messages find nothing there, and a server whose long answers are cut off would look as if
+//! it was never asked. That is no fault of the trace either, but has to be said, with what helps.
 
 use fettle_protocols::{Reason, UNSEEN};
 use fettle_requests::{Batch, EventId, Program, Strings};
@@ -17,7 +17,7 @@ pub(crate) struct Undecoded {
     given_up: Option<(EventId, [usize; 3])>,
     /// The same of answers, and how these went.
     answers: Option<(EventId, [usize; 3])>,
-    /// How often each end of a connection told of it.
+    /// How often each end of a connection reported it.
     told: FxHashMap<(What, u64, u64), u64>,
 }
 
@@ -96,7 +96,7 @@ impl Undecoded {
         counts.filter(|count| count.count > 0).collect()
     }
 
-    /// How many there are. Where both ends of a connection were recorded, both tell of it.
+    /// How many there are. Where both ends of a connection were recorded, both report it.
     fn count(&self, what: What) -> u64 {
         let of = self.told.iter().filter(|((of, ..), _)| *of == what);
         of.map(|(&(_, local, remote), &count)| {

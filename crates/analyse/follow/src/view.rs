@@ -49,7 +49,7 @@ pub struct SchemaSummary {
     pub requests: u64,
     /// Requests that were still open when the events were over.
     pub unfinished: u64,
-    /// Requests whose work could not be told from others' in some place.
+    /// Requests whose work could not be distinguished from others' in some place.
     pub shared: u64,
     /// Requests of which something rests on a choice among several.
     pub chosen: u64,
@@ -116,9 +116,9 @@ pub struct TimesNs {
     pub running: u64,
     /// Could have been, but others were.
     pub runnable: u64,
-    /// Sent, or put into a queue, and taken by nobody yet.
+    /// Sent, or put into a queue, and taken by no actor yet.
     pub queued: u64,
-    /// Waiting for whoever holds a lock.
+    /// Waiting for a lock that another actor holds.
     pub lock: u64,
     /// Waiting for a disk.
     pub disk: u64,
@@ -181,10 +181,11 @@ pub struct RequestRow {
     pub wall_ns: u64,
     /// When it got the last of its answer, if that is known.
     pub answered_ns: Option<u64>,
-    /// Until then from the first event; otherwise the wall time. Who waited for it, waited for this.
+    /// Until then from the first event; otherwise the wall time. A client that waited for it, waited for
+    /// this.
     pub response_ns: u64,
-    /// Time of its threads in each state. Threads that work beside each other make this more than
-    /// the wall time.
+    /// Time of its threads in each state. Threads that work in parallel make this more than the wall
+    /// time.
     pub times_ns: TimesNs,
     /// Of these times, what other requests count too.
     pub shared_ns: u64,
@@ -216,7 +217,7 @@ pub struct SlowRequest {
 /// A step of a critical path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CriticalStep {
-    /// Who.
+    /// The actor.
     pub actor: String,
     /// What it did: the name of a state.
     pub state: &'static str,
@@ -224,7 +225,7 @@ pub struct CriticalStep {
     pub from_ns: u64,
     /// Until then.
     pub to_ns: u64,
-    /// Who ended the wait, if that worked on something else.
+    /// The actor that ended the wait, if it worked on something else.
     pub waited_for: Option<String>,
 }
 
@@ -237,7 +238,7 @@ pub struct Detail {
     pub schema: String,
     /// The request in one line.
     pub request: RequestRow,
-    /// Who worked for it, in the order of the first time.
+    /// The actors that worked for it, in the order of the first time.
     pub actors: Vec<Actor>,
     /// Its stays in sections of timelines.
     pub sections: Vec<SectionRow>,
@@ -255,10 +256,10 @@ pub struct Detail {
     pub problems: Vec<String>,
 }
 
-/// Somebody who runs and waits.
+/// An actor, which runs and waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Actor {
-    /// How people are told: `nginx/812`, or the key where it is no thread.
+    /// How it is shown to people: `nginx/812`, or the key where it is no thread.
     pub name: String,
     /// Its process's name, if it is a thread whose process is known.
     pub process: Option<String>,
@@ -305,13 +306,13 @@ pub struct SpanRow {
 pub struct LinkRow {
     /// How: `hand-off`, `timeline`, `bytes`.
     pub kind: &'static str,
-    /// Who did it.
+    /// The actor that did it.
     pub from: String,
     /// Its place in [`Detail::actors`], if it worked for this request.
     pub from_actor: Option<usize>,
     /// When it was done.
     pub from_ns: u64,
-    /// Place in [`Detail::actors`] of who went on.
+    /// Place in [`Detail::actors`] of the one that went on.
     pub to_actor: usize,
     /// When it got it.
     pub to_ns: u64,
@@ -330,7 +331,7 @@ pub struct EventRow {
     pub time_ns: u64,
     /// Its kind.
     pub name: String,
-    /// Place in [`Detail::actors`] of who it happened to, if one is bound.
+    /// Place in [`Detail::actors`] of the one that it happened to, if one is bound.
     pub actor: Option<usize>,
     /// Names and values of its fields.
     pub fields: Vec<(String, String)>,

@@ -100,8 +100,8 @@ fn events_that_do_not_fit_a_schema_are_left_out_and_named() {
     assert!(problems.contains("`tid` is u32 in the trace and u8 in the schema"), "{problems}");
 }
 
-/// Who wakes whom goes by processes: a thread is known from its birth on, whatever it does. An interrupt
-/// is not the work of whom it interrupts.
+/// Wake-ups are shown by processes: a thread is known from its creation on, whatever it does. An
+/// interrupt is not the work of the thread that it interrupts.
 #[test]
 fn who_wakes_whom_has_names() {
     use FieldType::{Bool, Text, U32};
@@ -167,7 +167,7 @@ fn asked(folder: &std::path::Path, asks: &[(&str, bool)]) -> Trace {
     Trace::open(folder).unwrap()
 }
 
-/// Where one connection carries many questions at once, who follows bytes takes them for one.
+/// Where one connection carries many questions at once, a schema that follows bytes takes them for one.
 #[test]
 fn what_servers_are_asked_chooses_the_schema() {
     let dir = tempfile::tempdir().unwrap();
@@ -210,8 +210,8 @@ fn a_side_without_requests_is_told() {
     assert_eq!(diff.problems, [says("before"), says("after")]);
 }
 
-/// Who sends to a socket that is not connected is not known, which is said. The kernel's own sockets are
-/// nobody's.
+/// The sender to a socket that is not connected is not known, which is said. The kernel's own sockets
+/// are of no process.
 #[test]
 fn messages_of_nobody_known_are_counted() {
     use FieldType::{I64, Text, U32, U64};
@@ -246,8 +246,8 @@ fn messages_of_nobody_known_are_counted() {
     assert_eq!(told, [("unconnected", 1)]);
 }
 
-/// Connections whose messages were not told, and answers that were not found, are told where a schema
-/// follows messages: once, though both ends of a connection tell of it.
+/// Connections whose messages were not recorded, and answers that were not found, are reported where a
+/// schema follows messages: once, though both ends of a connection report it.
 #[test]
 fn messages_that_were_not_told_are_counted_where_a_schema_follows_them() {
     use FieldType::{Bool, Text, U32, U64};
@@ -288,7 +288,7 @@ fn messages_that_were_not_told_are_counted_where_a_schema_follows_them() {
     assert_eq!(told("sockets"), []);
 }
 
-/// A queue whose items lie there while nobody works for them, and a worker who takes each for a while.
+/// A queue whose items lie there while no worker has them, and a worker that takes each for a while.
 const QUEUE: &str = r#"
 event push(item: u64)
 event take(tid: u32, item: u64)

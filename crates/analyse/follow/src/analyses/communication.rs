@@ -1,8 +1,8 @@
-//! Who communicates with whom: a graph whose nodes are processes, and addresses of others.
+//! Communication: a graph whose nodes are processes, and addresses of others.
 //!
-//! A connection is one direction between two of them, as its sender sees it. Of sockets, the
-//! receiver is the process that has the other end (`connections.rs`); if nobody has it, the host outside.
-//! Of pipes, it is whoever reads. Ports that clients are given by chance are not told apart.
+//! A connection is one direction between two of them, as its sender sees it. Of sockets, the receiver is
+//! the process that has the other end (`connections.rs`); if none has it, the host outside. Of pipes, it
+//! is the reader. Ephemeral ports of clients are not distinguished.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -53,7 +53,7 @@ pub(super) struct Communication {
     polls: BTreeMap<u64, (u64, u64)>,
 }
 
-/// A connection: who, to whom, by what.
+/// A connection: sender, receiver, and by what.
 type Edge = (String, String, &'static str);
 
 impl Analysis for Communication {
@@ -127,7 +127,7 @@ impl Analysis for Communication {
                 readers.into_iter().flatten().map(|pid| context.process(*pid)).collect();
             names.sort();
             names.dedup();
-            // Bytes that several may read are told of all of them together.
+            // Bytes that several may read are reported of all of them together.
             let to = if names.is_empty() { "nobody seen".to_owned() } else { names.join(" or ") };
             add(context.process(*pid), to, "pipe", *sum);
         }

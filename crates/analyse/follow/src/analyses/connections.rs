@@ -1,7 +1,7 @@
 //! Which process has which end of a connection, when.
 //!
-//! Names of ends are used again: ports after a while, those of local sockets, which are where the
-//! kernel keeps them, within milliseconds. So a connection is told by both names and by the sockets that
+//! Names of ends are used again: ports after a while, those of local sockets, which are where the kernel
+//! keeps them, within milliseconds. So a connection is identified by both names and by the sockets that
 //! have them, and what is said on it is never another's.
 
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub(super) struct Connections {
     all: Vec<[Option<u64>; 2]>,
     /// The ends that have these names now, and their sockets.
     now: HashMap<Names, (u64, End)>,
-    /// Who had an end of such names last.
+    /// The end that had such names last.
     last: HashMap<Names, u64>,
 }
 
@@ -53,7 +53,7 @@ impl Connections {
     /// The end of a socket that is not known by these names yet.
     fn begin(&mut self, names: Names, socket: u64) -> End {
         let other = self.now.get(&names.turned_round()).map(|(_, end)| *end);
-        // Nobody was at that end so far; otherwise it is of a connection before.
+        // No process was at that end so far; otherwise it is of a connection before.
         let free = other.map(|end| End { side: 1 - end.side, ..end });
         let free = free.filter(|end| self.all[end.connection][end.side].is_none());
         let end = free.unwrap_or_else(|| {
@@ -76,8 +76,8 @@ impl Connections {
         self.all[end.connection][1 - end.side]
     }
 
-    /// Who has sockets that are not connected, by their names: they are for whoever comes. `is_nobody`
-    /// says of a name that it is of no end.
+    /// Sockets that are not connected, by their names: they receive from any peer. `is_nobody` says of a
+    /// name that it is of no end.
     pub fn open(&self, is_nobody: impl Fn(u64) -> bool) -> HashMap<u64, u64> {
         let open = self.last.iter().filter(|(names, _)| is_nobody(names.remote));
         open.map(|(names, pid)| (names.local, *pid)).collect()
@@ -100,7 +100,7 @@ mod tests {
         all.closed(a, 10);
         // The other end still reads what was sent to it.
         assert!(all.seen(b, 11, 200) == first[1]);
-        // The same names turned round, before that end is closed, and after.
+        // The same names swapped, before that end is closed, and after.
         let second = all.seen(a, 12, 300);
         assert!(all.peer(second).is_none());
         all.closed(b, 11);

@@ -1,10 +1,10 @@
 //! Locks, semaphores and queues: how long threads wait at them and stay inside, and what they are.
 //!
-//! What one is used as follows from who goes down and who goes up on it. A critical section is left
-//! by the thread that came in: of a *mutex*, one is inside at a time, of a *counter*, several are.
-//! Between *producers and consumers*, those who go up are others than those who go down. The kernel
-//! is told of futexes only when somebody has to wait, so of those only contended uses are seen; the
-//! calls of the C library's functions (`record --locks`) tell of every use.
+//! What one is used as follows from which threads go down and which go up on it. A critical section is
+//! left by the thread that came in: of a *mutex*, one is inside at a time, of a *counter*, several are.
+//! Between *producers and consumers*, those that go up are others than those that go down. The kernel
+//! sees futexes only when a thread has to wait, so of those only contended uses are seen; the calls of
+//! the C library's functions (`record --locks`) report every use.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -32,7 +32,7 @@ const PRODUCERS: f64 = 0.2;
 /// One lock.
 #[derive(Default)]
 struct Lock {
-    /// Told by probes: every use is seen.
+    /// Reported by probes: every use is seen.
     whole: bool,
     /// Times it was entered.
     downs: u64,
@@ -108,7 +108,7 @@ impl Analysis for Locks {
         let (pid, tid, address) = (values[0], values[1], values[2]);
         let result = values.get(3).copied().unwrap_or(0) as i64;
         let lock = self.locks.entry((pid, address)).or_default();
-        // Of a lock that probes tell of, the kernel's events are the same waits once more.
+        // Of a lock that probes report, the kernel's events are the same waits once more.
         match (which >= 3, lock.whole) {
             (false, true) => return,
             (true, false) => *lock = Lock { whole: true, ..Lock::default() },
@@ -194,7 +194,7 @@ impl Analysis for Locks {
 mod tests {
     use super::*;
 
-    /// Feeds downs (`d`) and ups (`u`) of threads, as probes tell them.
+    /// Feeds downs (`d`) and ups (`u`) of threads, as probes report them.
     fn used_as(uses: &[(u64, char)]) -> &'static str {
         let mut lock = Lock { whole: true, ..Lock::default() };
         for (ns, (tid, way)) in uses.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Analyses: questions about events or requests that are answered by going over all of them once.
 //!
-//! An analysis is a module of three parts. It is made empty (init), is told each event of the kinds
-//! that it wants, or each request (its handlers), and is used up by telling what it found (dispose).
+//! An analysis is a module of three parts. It is made empty (init), is given each event of the kinds
+//! that it wants, or each request (its handlers), and is used up by reporting what it found (dispose).
 //! It never sees names of columns or codes of kinds: it lists events and fields by their names in
 //! schemas, and gets the values in that order. What it found is tables of plain values, so that a
 //! terminal, a page and JSON show the same.

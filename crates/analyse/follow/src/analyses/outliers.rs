@@ -1,8 +1,9 @@
 //! What is different about the slowest requests of a class.
 //!
-//! The slowest 1 % of each class stand against the others: which state of which process, and which
-//! kinds of events, they have more of. What explains most of the additional time stands first. Time is
-//! told until the answer, as what is compared is; that in which nobody had to do with a request, too.
+//! The slowest 1 % of each class are compared with the others: which state of which process, and which
+//! kinds of events, they have more of. What explains most of the additional time comes first. Time is
+//! counted until the answer, as what is compared is; also that in which no actor had to do with a
+//! request.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

@@ -70,7 +70,7 @@ struct Calls {
     sums: Sums,
 }
 
-/// Times by process and call, for whoever compares them.
+/// Times by process and call, for comparisons.
 pub(super) type Shared = Rc<RefCell<BTreeMap<String, Sums>>>;
 
 /// The analysis.
@@ -85,7 +85,7 @@ pub(super) struct SystemCalls {
 }
 
 impl SystemCalls {
-    /// One that tells its times besides.
+    /// One that also gives its times.
     pub(super) fn telling(shared: Shared) -> SystemCalls {
         SystemCalls { shared: Some(shared), ..SystemCalls::default() }
     }

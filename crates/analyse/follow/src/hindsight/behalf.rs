@@ -10,25 +10,25 @@ use super::certain::How;
 use super::tasks::{self, Tasks};
 use super::turns::{At, ExchangeId, Sent, Turns};
 
-/// How long events wait for a decision at most. Both limits are of the trace, not of whoever reads it, so
-/// that requests are the same while it is recorded and afterwards.
+/// How long events wait for a decision at most. Both limits are of the trace's time, not of the
+/// reader's, so that requests are the same while it is recorded and afterwards.
 const WAIT_NS: u64 = 2_000_000_000;
 /// Events that wait at most.
 const HELD_MAX: usize = 1 << 19;
-/// A socket that there is not: what is sent for no question is on behalf of this.
+/// A socket that there is not: the proxy attribution of what is sent for no question.
 const NOBODY: u64 = u64::MAX;
-/// Pieces of what is asked that are told for whom they are.
+/// The most pieces of an exchange into which its attribution is written.
 const PIECES_MAX: usize = 64;
 
-/// Events that wait until it is known on whose behalf things were sent.
+/// Events that wait for their proxy attribution: until it is known for which question things were sent.
 pub(crate) struct Behalf {
     roles: Vec<Option<Role>>,
-    /// The places of the fields, if there is somebody who asks for them.
+    /// The places of the fields, if a schema asks for them.
     field: Option<usize>,
     certain: Option<(usize, usize)>,
     turns: Turns,
     tasks: Tasks,
-    /// The kinds of events that tell of tasks.
+    /// The kinds of events that report tasks.
     of_tasks: [Option<EventId>; 2],
     chunks: VecDeque<Chunk>,
     /// The number of the first chunk among all that there were.
@@ -52,7 +52,7 @@ struct Spot {
     row: usize,
 }
 
-/// What an event tells, and where its fields are.
+/// What an event says, and where its fields are.
 #[derive(Clone, Copy)]
 struct Role {
     deed: Deed,
@@ -262,13 +262,13 @@ impl Behalf {
         self.chunks[(spot.chunk - self.first) as usize].undecided += 1;
     }
 
-    /// An event is on behalf of a question on this socket.
+    /// An event is attributed to a question on this socket.
     fn tell(&mut self, spot: Spot, socket: u64) {
         let Some(field) = self.field else { return };
         self.chunks[(spot.chunk - self.first) as usize].events.set_value(spot.row, field, socket);
     }
 
-    /// How certain it is for whom an event is.
+    /// How certain an event's attribution is.
     fn say(&mut self, spot: Spot, certainty: Certainty) {
         let chunk = (spot.chunk - self.first) as usize;
         write(&mut self.chunks[chunk].events, spot.row, self.certain, certainty);
@@ -289,7 +289,7 @@ impl Behalf {
         }
     }
 
-    /// Exchanges that are open for too long, or keep too much, stay as they are.
+    /// Exchanges that are open for too long, or keep too much, keep their attribution.
     fn give_up(&mut self, all: bool) {
         let last = self.chunks.back().map(|chunk| &chunk.events);
         let now_ns = last.map_or(0, |events| events.time_ns(events.len().saturating_sub(1)));
@@ -313,7 +313,7 @@ impl Behalf {
     }
 }
 
-/// Writes into an event how certain it is for whom it is.
+/// Writes into an event how certain its attribution is.
 fn write(events: &mut Batch, row: usize, fields: Option<(usize, usize)>, certainty: Certainty) {
     let Some((likely, candidates)) = fields else { return };
     if certainty != Certainty::Seen {

@@ -1,18 +1,18 @@
 //! Causes before effects.
 //!
-//! A kernel tells of a transfer when its call returns. Who sent bytes may be told of later than who
-//! received them: the receiver runs on another processor, or was given the sender's before the call
-//! could return. Extraction must see a send before the receive that takes its bytes. So events wait
-//! here for a while, and a send whose bytes were received already moves to just before that. Nothing
-//! of its thread is overtaken that happened before the call: the receiver cannot have been earlier.
+//! A kernel reports a transfer when its call returns. The send of bytes may be reported later than their
+//! receive: the receiver is on another processor, or was given the sender's before the call could
+//! return. Extraction must see a send before the receive that takes its bytes. So events wait here for a
+//! while, and a send whose bytes were received already moves to just before that. Nothing of its thread
+//! is overtaken that happened before the call: the receiver cannot have been earlier.
 
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
 use fettle_requests::{Batch, Catalog, EventId};
 
-/// How long after the receive a send may be told of. A thread that was preempted inside its call
-/// may have to wait for all others.
+/// How long after the receive a send may be reported. A thread that was preempted inside its call may
+/// have to wait for all others.
 pub(crate) const WAIT_NS: u64 = 100_000_000;
 /// Events that wait at most, whatever their times.
 const HELD_MAX: usize = 1 << 18;
@@ -157,7 +157,7 @@ impl Causal {
 }
 
 impl Stream {
-    /// Bytes that were received before that time came from where nobody is seen to send.
+    /// Bytes that were received before that time came from where no sender is recorded.
     fn write_off(&mut self, horizon_ns: u64) {
         while let Some((_, until)) = self.early.pop_front_if(|(ns, _)| *ns < horizon_ns) {
             self.sent = self.sent.max(until);

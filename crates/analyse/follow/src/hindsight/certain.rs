@@ -24,7 +24,8 @@ pub(super) struct Setting {
     pub candidates: u32,
     /// It was asked before the thread has polled again.
     pub is_prompt: bool,
-    /// The process asks once for each question that it is asked, as proxies do: an answer that goes on tells.
+    /// The process asks once for each question that it is asked, as proxies do: an answer that is passed
+    /// on decides.
     pub asks_once: bool,
     /// Several threads of the process read several questions at once: tasks move between them.
     pub is_shared: bool,

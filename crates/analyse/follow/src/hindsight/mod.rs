@@ -1,5 +1,6 @@
-//! What later events tell of earlier ones. Events wait here until it is known: a send that is told of
-//! after the receive ([`causal`]), on whose behalf a proxy has sent something ([`behalf`]).
+//! Deferred attribution: what later events say of earlier ones. Events wait here until it is known: a
+//! send that is reported after the receive ([`causal`]), the question for which a proxy has sent
+//! something ([`behalf`]).
 
 pub(crate) mod causal;
 

@@ -30,7 +30,7 @@ struct Asker {
 struct Task {
     /// What it has read, or was made for.
     own: Option<Asker>,
-    /// Who has made it, while it is not known what that worked for.
+    /// The task that has made it, while it is not known what that worked for.
     maker: Option<u64>,
     /// It has read that itself, and works for it until it reads another.
     is_reader: bool,
@@ -69,7 +69,7 @@ pub(super) struct Tasks {
     numbers: u64,
 }
 
-/// For whom bytes are sent.
+/// The question for which bytes are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sent {
     /// A question's answer begins, as any schema sees it.
@@ -148,7 +148,7 @@ impl Tasks {
         let what = self.works_for((process, from));
         let of_target = self.works_for((process, to));
         if let Some(from) = self.tasks.get_mut(&(process, from)) {
-            // It has told whom it works for of the end, or a part, of that.
+            // It has notified the task for which it works that all, or a part, of that is done.
             from.is_spent |= what.is_some() && what == of_target;
         }
         let open = self.open_own((process, to));
@@ -185,7 +185,7 @@ impl Tasks {
         matches!(found, Some(Socket::Served { number, is_open: true, .. }) if *number == asker.number)
     }
 
-    /// A connection was taken: who speaks there asks.
+    /// A connection was taken: the peer that speaks there asks.
     pub fn accepted(&mut self, process: u32, socket: u64) {
         self.closed(process, socket);
         self.sockets
@@ -280,7 +280,7 @@ impl Tasks {
         asker.map_or(Sent::Nobody, |asker| Sent::For(asker.socket, certainty))
     }
 
-    /// Nobody says when a task is over.
+    /// No event says when a task is over.
     fn forget_if_too_much(&mut self) {
         if self.tasks.len() > KNOWN_MAX {
             let running: std::collections::HashSet<TaskId> =
@@ -354,14 +354,15 @@ mod tests {
     #[test]
     fn the_loops_of_a_connection_work_for_whoever_wakes_them() {
         let mut tasks = two_questions();
-        // Loops 8 (reads) and 9 (writes), made by nobody that is known.
+        // Loops 8 (reads) and 9 (writes), whose makers are not known.
         tasks.wakes(P, (1, 0), (9, 7), true);
         tasks.runs(B, 9, 7);
         assert_eq!(tasks.sent(B, ASKED), is_for(FIRST));
         assert_eq!(tasks.sent(B, ASKED), is_for(FIRST), "it goes on");
         tasks.runs(B, 8, 7);
         tasks.read(B, ASKED);
-        // The answer wakes who has asked; it gives the connection to another, which changes nothing for that.
+        // The answer wakes the task that has asked; it gives the connection to another, which changes
+        // nothing for that.
         tasks.wakes(P, (8, 7), (1, 0), true);
         tasks.wakes(P, (8, 7), (2, 0), true);
         tasks.wakes(P, (2, 0), (9, 7), true);

@@ -1,20 +1,20 @@
-//! Whose question an event loop passes on.
+//! Proxy attribution: whose question an event loop passes on.
 //!
 //! A proxy reads questions of many clients and asks others for them, often later: when a connection is
 //! free, when a socket has room. Which question it asks for is not seen then. What it does with the
-//! answer tells: it reads that, and before it waits again sends it to whoever the question was from. So
-//! an *exchange*, of what is sent on a connection and the answer that comes back, is decided in that *turn*,
-//! between two waits. Answers are passed on in the order in which they were read.
+//! answer shows it: it reads that, and before it waits again sends it to the client whose question it
+//! was. So an *exchange*, a request/response pair on a connection, is decided in that *turn*, an
+//! event-loop iteration between two waits. Answers are passed on in the order in which they were read.
 //!
-//! Some loops send nothing until their next poll has told them that there is room for it. A turn has several
-//! *rounds* then, each from one poll to the next, and what is sent in a round was read in the one before. Which
-//! loops do so is learned from the answers of which it is plain.
+//! Some loops send nothing until their next poll has reported that there is room for it. An iteration
+//! has several *rounds* then, each from one poll to the next, and what is sent in a round was read in
+//! the one before. Which loops do so is learned from the answers of which it is plain.
 //!
 //! That is asked only where a process works for several questions at once and a thread of its has read
-//! several: others are known by what they have read last, as schemas suppose it for all. So it is of most
-//! exchanges of event loops, which ask as soon as they have read; these yield only to what contradicts
-//! them: that the question was answered before the exchange, or that an answer goes to somebody who was
-//! asked for by nobody.
+//! several: others are known by what they have read last, as schemas suppose it for all. So it is of
+//! most exchanges of event loops, which ask as soon as they have read; these yield only to what
+//! contradicts them: that the question was answered before the exchange, or that an answer goes to a
+//! client for which nothing was asked.
 
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -127,20 +127,22 @@ struct Process {
     has_loop: bool,
 }
 
-/// Answers that a thread has read, and who it has answered then: what it reads next begins another.
+/// Answers that a thread has read, and the clients that it has answered then: what it reads next begins
+/// another.
 #[derive(Default)]
 struct Stretch {
     ins: Vec<ExchangeId>,
     outs: Vec<Out>,
 }
 
-/// Somebody who was answered, and who nobody is known to have been asked for.
+/// A client that was answered, and for which nothing is known to have been asked.
 #[derive(Clone, Copy)]
 struct Out {
     socket: u64,
     /// When the question was read.
     read_ns: u64,
-    /// It has waited for more than a turn, and nobody is known to have been asked for it at all.
+    /// It has waited for more than an event-loop iteration, and nothing is known to have been asked for
+    /// it at all.
     is_left_over: bool,
 }
 
@@ -149,12 +151,12 @@ struct Thread {
     open_questions: usize,
     /// It had several at once.
     is_loop: bool,
-    /// Polls that have returned, whether they could have waited or not; how many there were when it did that
-    /// last, and how likely that is for whom it is taken to be.
+    /// Polls that have returned, whether they could have waited or not; how many there were when it did
+    /// that last, and how likely its attribution is.
     looks: u64,
     last_look: u64,
     last_likely: u16,
-    /// What it did last that says for whom it works.
+    /// What it did last that says for which question it works.
     last: Option<Asker>,
     /// Questions that it has read in this turn, neither answered nor asked for.
     fresh: VecDeque<Asker>,
@@ -162,11 +164,11 @@ struct Thread {
     stretch: Stretch,
     /// Polls that have returned.
     round: u64,
-    /// Of those who send in the next round: what they have read in the one before.
+    /// Of loops that send in the next round: what they have read in the one before.
     before: Vec<ExchangeId>,
     /// How often answers went on in a later round than that in which they were read, rather than in the same.
     lateness: i8,
-    /// Exchanges whose answers it has read before in this turn, and that nobody got.
+    /// Exchanges whose answers it has read before in this iteration, and that no client got.
     left: Vec<ExchangeId>,
     /// When the turn began, and whether the next one begins when it is woken.
     turn_ns: u64,
@@ -196,7 +198,7 @@ impl Turns {
         self.decisions.drain(..)
     }
 
-    /// A connection was taken: who speaks there asks.
+    /// A connection was taken: the peer that speaks there asks.
     pub fn accepted(&mut self, at: At, socket: u64) {
         self.closed(socket);
         self.forget_if_too_much();
@@ -228,7 +230,7 @@ impl Turns {
         left.into_iter().for_each(|id| self.decide(id, None, How::Last));
     }
 
-    /// Who got which answer, when a stretch is over.
+    /// Which client got which answer, when a stretch is over.
     fn explain(&mut self, number: u32) {
         let Some(thread) = self.threads.get_mut(&number) else { return };
         let mut ins = std::mem::take(&mut thread.before);
@@ -257,8 +259,8 @@ impl Turns {
         self.threads.entry(number).or_default().left = left;
     }
 
-    /// Those who were answered with what was read, in the same order. If they are fewer, they got what was
-    /// read last: what is not passed on is rather what is gathered.
+    /// Those that were answered with what was read, in the same order. If they are fewer, they got what
+    /// was read last: what is not passed on is rather what is gathered.
     fn in_order(&self, ins: &[ExchangeId], outs: &[Out]) -> Vec<(ExchangeId, u64)> {
         let mut pairs = Vec::new();
         let (mut from, mut until) = (0, ins.len());
@@ -280,8 +282,8 @@ impl Turns {
         pairs
     }
 
-    /// Whether somebody may have been answered by an exchange: one that began after the question, and
-    /// seems to be nobody's. One of somebody else who still waits may have been taken for that.
+    /// Whether a client may have been answered by an exchange: one that began after the question, and
+    /// seems to be for none. One for another client that still waits may have been taken for that.
     fn may_be(&self, id: ExchangeId, out: &Out) -> bool {
         let Some(exchange) = self.exchanges.get(&id) else { return false };
         let is_free = match exchange.for_whom {
@@ -291,7 +293,8 @@ impl Turns {
         is_free && exchange.sent_ns > out.read_ns
     }
 
-    /// It is told by another thread of its, or by a timer, that there is something else to be done.
+    /// It is notified, by another thread of its process or by a timer, that there is something else to
+    /// be done.
     pub fn told(&mut self, thread: u32) {
         if let Some(thread) = self.threads.get_mut(&thread) {
             thread.last = None;
@@ -402,7 +405,7 @@ impl Turns {
         }
     }
 
-    /// A new exchange: who it is for is in doubt if there are others that it may be for.
+    /// A new exchange: its attribution is in doubt if there are several questions that it may be for.
     fn ask(&mut self, at: At, socket: u64) -> Sent {
         self.forget_if_too_much();
         let id = self.number();
@@ -451,7 +454,7 @@ impl Turns {
         }
     }
 
-    /// Somebody is answered.
+    /// A client is answered.
     fn answer(&mut self, at: At, socket: u64) {
         let thread = self.threads.entry(at.thread).or_default();
         let Some(question) = self.questions.get(&socket).filter(|question| question.is_open) else {
@@ -506,7 +509,7 @@ impl Turns {
         self.questions.get_mut(&asker.socket).filter(|question| question.is_open_as(asker))
     }
 
-    /// It is answered, or nobody waits for it. Returns the exchanges for it.
+    /// It is answered, or its client waits no longer. Returns the exchanges for it.
     fn close_question(&mut self, socket: u64) -> Vec<ExchangeId> {
         let Some(question) = self.questions.get_mut(&socket) else { return Vec::new() };
         if std::mem::take(&mut question.is_open) {
@@ -520,7 +523,7 @@ impl Turns {
         std::mem::take(&mut question.exchanges)
     }
 
-    /// Whoever waits for a decision need not any longer.
+    /// Events that wait for a decision need not any longer.
     pub fn decide(&mut self, id: ExchangeId, for_whom: Option<u64>, how: How) {
         let Some(exchange) = self.exchanges.remove(&id) else { return };
         if let Some(question) = exchange.for_whom.and_then(|asker| self.open_question(asker)) {
@@ -535,7 +538,7 @@ impl Turns {
         self.numbers
     }
 
-    /// Nobody closes what a hostile trace opens.
+    /// A hostile trace may open what it never closes.
     fn forget_if_too_much(&mut self) {
         let known = [
             self.questions.len(),
@@ -559,7 +562,7 @@ impl Turns {
 mod tests {
     use super::*;
 
-    /// Clients' connections, and those to who is asked.
+    /// Clients' connections, and those to servers.
     const CLIENTS: [u64; 3] = [10, 11, 12];
     const ASKED: [u64; 2] = [20, 21];
 
@@ -575,8 +578,9 @@ mod tests {
     }
     use Deed::{Poll, Read, Send, Told, Wait};
 
-    /// For whom exchanges turn out to be, in the order of their decisions, by the place of the deed that
-    /// began each. There are three clients; the process works for several at once from the start.
+    /// The questions that exchanges turn out to be for, in the order of their decisions, by the place of
+    /// the action that began each. There are three clients; the process works for several at once from
+    /// the start.
     fn decided(deeds: &[Deed]) -> Vec<(usize, Option<u64>)> {
         let mut turns = Turns::default();
         let mut began = FxHashMap::default();
@@ -759,7 +763,7 @@ mod tests {
             turns.sent(At { process: 1, thread: 2, ns: n }, u64::MAX - n);
         }
         assert!(turns.questions.len() <= KNOWN_MAX + 1 && turns.exchanges.len() <= KNOWN_MAX + 1);
-        // Every one that somebody waits for was decided.
+        // Every one that is waited for was decided.
         assert!(turns.decisions().count() >= KNOWN_MAX);
     }
 }

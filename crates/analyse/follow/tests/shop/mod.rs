@@ -1,6 +1,6 @@
-//! A shop whose requests are known: nginx in front, a Python program with a thread per connection,
-//! Redis behind, and clients on another machine. The events are those that a kernel would tell, so
-//! the shipped schemas apply; which request an event is of, the events do not say.
+//! A shop whose requests are known: nginx in front, a Python program with a thread per connection, Redis
+//! behind, and clients on another machine. The events are those that a kernel would report, so the
+//! shipped schemas apply; which request an event is of, the events do not say.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,9 +1,9 @@
 //! What extraction found, against what the servers of `tests/requests` wrote down.
 //!
-//! The servers say which requests went over which connection, in order. On each end of a connection
-//! one exchange follows the other, so the truth about every event of a socket follows from counting
-//! exchanges, without a clock: whoever asks begins one by sending after it received, whoever answers
-//! by receiving after it sent.
+//! The servers say which requests went over which connection, in order. On each end of a connection one
+//! exchange follows the other, so the truth about every event of a socket follows from counting
+//! exchanges, without a clock: a client begins one by sending after it received, a server by receiving
+//! after it sent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
