@@ -323,8 +323,8 @@ impl Asm {
     ///
     /// # Panics
     ///
-    /// When a label that is jumped to has no place, or lies more than 32767 instructions away:
-    /// mistakes of whoever wrote the program.
+    /// When a label that is jumped to has no place, or lies more than 32767 instructions away: mistakes
+    /// in the code that writes the program.
     pub fn finish(mut self) -> Vec<Insn> {
         for (at, label) in &self.jumps {
             let to = self.labels[label.0].expect("a label that is jumped to has a place");

@@ -1,4 +1,4 @@
-//! Recording: programs in the kernel, rings, and who is observed.
+//! Recording: programs in the kernel, rings, and which processes are observed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,21 +19,21 @@ use fettle_btf::{Btf, Kind};
 /// What to record.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// All processes but this one; otherwise those that are asked for, and what they beget.
+    /// All processes but this one; otherwise those that are asked for, and their descendants.
     pub system: bool,
     /// Bytes of each processor's ring, a power of two.
     pub ring_bytes: u32,
     /// Bytes of each message on a stream socket that are recorded, 0 for none; at most
     /// [`PAYLOAD_MOST`].
     pub payload: u32,
-    /// Tell of all calls when they begin, not only of those that have to wait.
+    /// Record the begin of all calls, not only of those that have to wait.
     pub begins: bool,
     /// Read structures as kernels before 6.2 have to: slower. For tests.
     pub old_reads: bool,
-    /// Tell when tasks of runtimes make others go on. It puts a probe into their programs, so it must not be
+    /// Record when tasks of runtimes wake others. It puts a probe into their programs, so it must not be
     /// where anything else changes these.
     pub task_wakes: bool,
-    /// Do without the kernel's functions, which some kernels let nobody attach to. For tests.
+    /// Do without the kernel's functions, to which some kernels permit no attaching. For tests.
     pub tracepoints_only: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct Capture {
 const PROCESSES: u32 = 1 << 16;
 /// Transfers under way at once.
 const TRANSFERS: u32 = 1 << 14;
-/// Connections that are being read at once. What `io_uring` reads, no call tells: it stays until the
+/// Connections that are being read at once. What `io_uring` reads, no call reports: it stays until the
 /// socket is read otherwise, or closed.
 const READS: u32 = 1 << 14;
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
@@ -195,11 +195,11 @@ impl Capture {
     /// Stops recording; what was recorded stays in the rings.
     pub fn stop(&mut self) {
         self.watch.stop();
-        // The first ones follow lives and go last.
+        // The first ones follow the starts and ends of processes and go last.
         while self.links.pop().is_some() {}
     }
 
-    /// Who is observed, to be changed while the recording runs.
+    /// The observed processes, to be changed while the recording runs.
     pub fn processes(&self) -> Processes {
         Processes { observed: self.observed.clone(), watch: self.watch.clone() }
     }
@@ -230,7 +230,7 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// When the kernel does not tell.
+    /// When the kernel does not say.
     pub fn losses(&self) -> Result<Losses, KernelError> {
         let count = |counter: i32| -> io::Result<Vec<u64>> {
             let bytes = self.counters.get(&counter.to_le_bytes())?.unwrap_or_default();
@@ -247,7 +247,7 @@ impl Capture {
     }
 }
 
-/// Who is observed.
+/// The observed processes.
 #[derive(Clone, Debug)]
 pub struct Processes {
     observed: Arc<Map>,
@@ -262,19 +262,15 @@ impl Processes {
         set.map_err(KernelError::io("observe a process"))
     }
 
-    /// Observes a process from now on, and all that it begets from now on.
-    ///
-    /// # Errors
-    ///
-    /// When too many are observed.
+    /// Observes a process from now on, and all of its descendants from now on.
     pub fn observe(&self, pid: u32) -> Result<(), KernelError> {
         self.set_state(pid, state::OBSERVED)?;
         self.watch.runs(pid);
         Ok(())
     }
 
-    /// Observes processes that this one begets from now on, each from its first exec on, until
-    /// what is returned is dropped.
+    /// Observes children that this process forks from now on, each from its first exec on, until what is
+    /// returned is dropped.
     ///
     /// # Errors
     ///
@@ -284,11 +280,7 @@ impl Processes {
         Ok(Children(self.clone()))
     }
 
-    /// Observes a running process and all its descendants, and says who that is.
-    ///
-    /// # Errors
-    ///
-    /// As [`Processes::observe`].
+    /// Observes a running process and all its descendants, and gives their numbers.
     pub fn observe_tree(&self, pid: u32) -> Result<BTreeSet<u32>, KernelError> {
         let mut seen = BTreeSet::new();
         let mut wanted = vec![pid];
@@ -306,12 +298,12 @@ impl Processes {
         Ok(seen)
     }
 
-    /// Whether nobody is observed any more, children of this process aside. Who is not there any
-    /// more though the kernel's programs were not told of its end is observed no more.
+    /// Whether no process is observed any more, children of this process aside. A process that is gone
+    /// although the kernel's programs did not see its end is observed no more.
     ///
     /// # Errors
     ///
-    /// When the kernel does not tell.
+    /// When the kernel does not say.
     pub fn none_left(&self) -> Result<bool, KernelError> {
         let ask = KernelError::io("ask the kernel who is observed");
         let own = std::process::id();
@@ -331,7 +323,7 @@ impl Processes {
     }
 }
 
-/// While this lives, children of this process are observed; see [`Processes::observe_children`].
+/// While this exists, children of this process are observed; see [`Processes::observe_children`].
 #[derive(Debug)]
 #[must_use]
 pub struct Children(Processes);

@@ -12,14 +12,14 @@ use fettle_btf::{Field, TypeId};
 
 /// What is known of a process: the value of the map of observed processes.
 pub mod state {
-    /// Its events are recorded, and those of what it begets.
+    /// Its events are recorded, and those of its descendants.
     pub const OBSERVED: i32 = 1;
-    /// What it begets is observed from its first exec on.
+    /// Its children are observed from their first exec on.
     pub const PARENT: i32 = 2;
     /// It is observed from its first exec on.
     pub const PENDING: i32 = 4;
-    /// Bytes of the value: one of these numbers, and from byte 8 on the process's `signal_struct`
-    /// if it is known, which tells it from a later process with the same number.
+    /// Bytes of the value: one of these numbers, and from byte 8 on the process's `signal_struct` if it
+    /// is known, which distinguishes it from a later process with the same number.
     pub const BYTES: u32 = 16;
 }
 
@@ -274,7 +274,7 @@ impl<'a> Code<'a> {
         self.asm.call(helper);
     }
 
-    /// Ends the record. Nobody is woken: the reader comes by itself.
+    /// Ends the record. No reader is woken: it polls.
     pub fn submit(&mut self) {
         const NO_WAKEUP: i32 = 1;
         self.asm.mov(R1, R9);

@@ -15,7 +15,7 @@ use crate::raw::{self, Kind, Record, SWITCH_IN_CALL, io, socket, wait};
 pub enum Life<'a> {
     /// It does something.
     Seen { pid: u32, tid: u32 },
-    /// It begets a thread, or a process.
+    /// It starts a thread, or forks a process.
     Fork { pid: u32, tid: u32, child_pid: u32, child_tid: u32 },
     /// It runs another program.
     Exec { pid: u32, tid: u32, path: &'a str },
@@ -33,7 +33,7 @@ pub trait Sink {
     /// The code of a text, for values.
     fn text(&mut self, text: &str) -> u32;
 
-    /// Hears of the lives of processes and threads, just before the event that tells of it.
+    /// Notified of starts and ends of processes and threads, just before the event that reports it.
     fn life(&mut self, _life: Life<'_>) {}
 
     /// Takes an event: `CLOCK_MONOTONIC` in nanoseconds, the processor, and the values of its
@@ -60,7 +60,7 @@ enum End {
     Local(u64),
     /// A socket without address, by inode.
     Inode(u64),
-    /// Nobody.
+    /// No peer.
     None,
 }
 
@@ -78,15 +78,15 @@ pub struct Decoder {
     faults: HashMap<u32, (u32, u64)>,
     /// Hides the kernel's addresses: they name local sockets in the trace.
     hide: RandomState,
-    /// The calls in which threads wait, which were told.
+    /// The calls in which threads wait, which were reported.
     waiting: HashMap<u32, u64>,
     /// Whether the call that has returned last was one of these.
     has_waited: bool,
     /// What messages say, once there are bytes of any.
     messages: Option<Connections>,
-    /// The bytes that a thread's next record of a socket tells of: its inode, result, flags.
+    /// The bytes that a thread's next record of a socket is about: its inode, result, flags.
     payloads: HashMap<u32, (u64, u64, u16, Vec<u8>)>,
-    /// Answers to questions that get none, by the thread that read them: they are told when it goes
+    /// Answers to questions that get none, by the thread that read them: they are reported when it goes
     /// on to something else.
     silent: HashMap<u32, Vec<Silent>>,
     /// The tasks that threads run, with those that made them.
@@ -114,7 +114,7 @@ struct Silent {
 /// Such questions of a thread at once; more are over when they are read.
 const SILENT: usize = 1 << 14;
 
-/// An event being told.
+/// An event being reported.
 struct Teller<'a, S: Sink> {
     sink: &'a mut S,
     time_ns: u64,
@@ -151,7 +151,7 @@ impl Decoder {
         }
     }
 
-    /// Tells what a record says. Records come in order of time.
+    /// Reports what a record says. Records come in order of time.
     ///
     /// # Errors
     ///
@@ -172,7 +172,7 @@ impl Decoder {
         }
         self.what_is_over(&r, &mut t)?;
         let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
-        // Whoever runs in these is not who they are about.
+        // The thread that runs in these is not the one that they are about.
         if !matches!(r.kind, Kind::Switch | Kind::Wake | Kind::Signal | Kind::BlockComplete) {
             t.sink.life(Life::Seen { pid: r.pid, tid: r.tid });
         }
@@ -254,7 +254,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the record is the beginning of a call that was told already: a thread may be switched
+    /// Whether the record is the beginning of a call that was reported already: a thread may be switched
     /// out several times in one call.
     fn told_before(&mut self, r: &Record<'_>) -> bool {
         let (begins, what) = match r.kind {
@@ -272,7 +272,7 @@ impl Decoder {
         self.waiting.insert(r.tid, what) == Some(what)
     }
 
-    /// Tells the ends of what the thread does no longer.
+    /// Reports the ends of what the thread does no longer.
     fn what_is_over<S: Sink>(
         &mut self,
         r: &Record<'_>,
@@ -282,7 +282,7 @@ impl Decoder {
         self.silent_are_over(r, t)
     }
 
-    /// Where nobody tells that a fault is done: the thread does something else.
+    /// Where no event reports that a fault is done: the thread does something else.
     fn fault_is_over<S: Sink>(
         &mut self,
         r: &Record<'_>,
@@ -310,7 +310,7 @@ impl Decoder {
         }
     }
 
-    /// Whoever read questions that get no answers waits for others, or has to do with their
+    /// A thread that read questions that get no answers waits for others, or has to do with their
     /// connection again: it is done with them.
     fn silent_are_over<S: Sink>(
         &mut self,
@@ -408,7 +408,7 @@ impl Decoder {
         }
     }
 
-    /// Tells the messages in what went over a socket.
+    /// Reports the messages in what went over a socket.
     fn say<S: Sink>(
         &mut self,
         r: &Record<'_>,
@@ -477,7 +477,7 @@ impl Decoder {
         }
         let text = match end {
             End::Ip(address, port) => SocketAddr::new(address, port).to_string(),
-            // Enough digits to tell those apart that live at once.
+            // Enough digits to distinguish those that exist at once.
             End::Local(socket) => format!("unix:{:012x}", self.hide.hash_one(socket) >> 16),
             End::Inode(inode) => format!("socket:{inode}"),
             End::None => String::new(),
@@ -513,7 +513,7 @@ fn message_values<S: Sink>(
     [&of[..], &[u64::from(sent), protocol, message.exchange], &rest].concat()
 }
 
-/// For how long bytes that were received had lain in their socket; 0 if nobody knows.
+/// For how long bytes that were received had lain in their socket; 0 if that is not known.
 fn lay_ns(r: &Record<'_>) -> u64 {
     let received = r.flags == socket::RECEIVED && r.word(1) as i64 > 0;
     if received { u64::from(r.number) * 1000 } else { 0 }
@@ -582,7 +582,7 @@ fn exit<S: Sink>(r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> 
     if r.flags & 1 == 0 {
         return Ok(());
     }
-    // As `wait` tells it: a status, or the signal in the lowest seven bits.
+    // As `wait` gives it: a status, or the signal in the lowest seven bits.
     let status = r.word(0) as i64;
     let status = if status & 0x7f == 0 { status >> 8 & 0xff } else { -(status & 0x7f) };
     t.sink.life(Life::ProcessExit { pid: r.pid, status: status as i32 });
@@ -596,7 +596,8 @@ fn wait<S: Sink>(r: &Record<'_>, has_waited: bool, t: &mut Teller<'_, S>) -> Res
     match (r.flags & !wait::BEGIN, begins) {
         (wait::POLL, true) => t.tell(Event::PollBegin, &[pid, tid]),
         (wait::POLL, false) => {
-            // Some calls have their time-out in memory. Whoever finds nothing and has not waited had none.
+            // Some calls have their time-out in memory. A call that finds nothing and has not waited had
+            // none.
             let looks = argument == 0 || (r.word(1) as u32 == 0 && !has_waited);
             let event = if looks { Event::PollLook } else { Event::Poll };
             t.tell(event, &[pid, tid, result])
@@ -758,7 +759,7 @@ mod tests {
     #[test]
     fn what_is_asked_is_over_when_nothing_more_is_known() {
         let get = "*2\r\n$3\r\nGET\r\n$1\r\na\r\n";
-        // Whoever asked is out of step: the answer would have come from the other end.
+        // The asking end is out of step: the answer would have come from the other end.
         let records = [says(socket::RECEIVED, get), says(socket::RECEIVED, "?\r\n")].concat();
         let over = ["received", "ask 0 0", "received", "answer 1 0 not"];
         assert_eq!(messages(&records), over);
@@ -800,7 +801,7 @@ mod tests {
         );
     }
 
-    /// Whoever asks knows at once that nothing will come.
+    /// The end that asks knows at once that nothing will come.
     #[test]
     fn what_gets_no_answer_is_over_for_its_sender_when_it_is_sent() {
         let lines = messages(&says(socket::SENT, "delete a noreply\r\n"));

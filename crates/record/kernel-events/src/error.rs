@@ -14,7 +14,7 @@ pub enum KernelError {
          CAP_DAC_READ_SEARCH: run it with sudo, or record with probes alone: leave --kernel out, or give --pid a --mode"
     )]
     NotPermitted,
-    /// The kernel tells nothing of its types.
+    /// The kernel has no type information (BTF).
     #[error(
         "kernel events need the kernel's types in /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF), \
          and they cannot be read: {0}"

@@ -1,9 +1,9 @@
 //! Events of the kernel, recorded by small programs in it.
 //!
-//! Fettle writes the programs itself when a recording begins ([`asm`]), for the kernel that runs:
-//! the kernel tells where the fields of its structures lie ([`fettle_btf`]). No compiler, no files, no
-//! module, nothing built for a kernel. The kernel proves that each program is safe before it takes
-//! it; it takes all of them back when this process ends, however it ends.
+//! Fettle writes the programs itself when a recording begins ([`asm`]), for the kernel that runs: the
+//! kernel says where the fields of its structures lie ([`fettle_btf`]). No compiler, no files, no
+//! module, nothing built for a kernel. The kernel proves that each program is safe before it takes it;
+//! it detaches all of them when this process ends, however it ends.
 //!
 //! ```text
 //! programs ── write ──> one ring for each processor ── drain ──> spool ── decode ──> events

@@ -34,7 +34,7 @@ pub const fn word(n: i16) -> i16 {
 /// Flag of [`Kind::Switch`]: the thread before waits within a system call.
 pub const SWITCH_IN_CALL: u16 = 8;
 
-/// What a record tells.
+/// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Kind {
@@ -47,8 +47,8 @@ pub enum Kind {
     Fork = 3,
     /// A program begins. Text: its path.
     Exec = 4,
-    /// A thread ends. Words: its status as `wait` tells it, and its name in two. Flags: 1 it was
-    /// its process's last.
+    /// A thread ends. Words: its status as `wait` gives it, and its name in two. Flags: 1 it was its
+    /// process's last.
     Exit = 5,
     /// A signal is sent. Number: the signal. Word: the thread.
     Signal = 6,
@@ -59,15 +59,15 @@ pub enum Kind {
     /// A call on something that is no socket begins or ends. Flags: [`io`]. Number: descriptor.
     /// Words: inode, result.
     Io = 9,
-    /// A socket, of IP version 4. Flags: [`socket`]. Number: descriptor; of [`socket::RECEIVED`] for
-    /// how many microseconds the last bytes have lain there, or 0. Words: inode, result,
-    /// family, type, local and remote port (16 bits each), local and remote address (32 bits each).
+    /// A socket, of IP version 4. Flags: [`socket`]. Number: descriptor; of [`socket::RECEIVED`] for how
+    /// many microseconds the last bytes have lain there, or 0. Words: inode, result, `sa_family`, type,
+    /// local and remote port (16 bits each), local and remote address (32 bits each).
     SocketV4 = 10,
     /// As before, of IP version 6: two words for each address.
     SocketV6 = 11,
     /// As before, local: the last words are the kernel's numbers of the socket and its peer.
     SocketLocal = 12,
-    /// As before, of another family, without addresses.
+    /// As before, of another `sa_family`, without addresses.
     SocketOther = 13,
     /// A wait begins or ends. Flags: [`wait`]. Number: operation of a futex. Words: address of a
     /// futex or other argument (of a poll that ends: whether it may wait), result.
@@ -91,7 +91,7 @@ pub enum Kind {
     /// Two local sockets are made for each other. Words: their inodes, their descriptors (32 bits
     /// each), the kernel's numbers of the sockets.
     SocketPair = 23,
-    /// The first bytes of what the thread's next record of a socket tells of. Flags: as that one's.
+    /// The first bytes of what the thread's next record of a socket is about. Flags: as that one's.
     /// Number: how many. Words: inode, result; then the bytes.
     Payload = 24,
     /// Which task the thread runs. Words: its number, that of the one that made it; 0 for none.
@@ -211,7 +211,7 @@ pub struct Record<'a> {
     pub tid: u32,
     /// Its process.
     pub pid: u32,
-    /// What it tells.
+    /// What it says.
     pub kind: Kind,
     /// By kind.
     pub flags: u16,

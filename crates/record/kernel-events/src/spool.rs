@@ -1,10 +1,10 @@
 //! Records on disk while a recording runs, and in order of time afterwards.
 //!
-//! A spool is a row of frames: processor, number of bytes, and records as they lay in the
-//! processor's ring. After each round over all rings comes a *mark*, with both clocks as they were
-//! before the round. What was written before that moment is in the spool by then, so records older
-//! than the mark before can be told: nothing older comes any more. That takes the memory of two
-//! rounds, however long the recording.
+//! A spool is a row of frames: processor, number of bytes, and records as they lay in the processor's
+//! ring. After each round over all rings comes a *mark*, with both clocks as they were before the round.
+//! What was written before that time is in the spool by then, so records older than the mark before can
+//! be reported: nothing older comes any more. That takes the memory of two rounds, however long the
+//! recording.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -79,8 +79,8 @@ impl SpoolWriter {
         Ok(SpoolWriter { place: Place::File(file) })
     }
 
-    /// Hands frames to somebody else. Those that are put one behind the other in this order are a
-    /// spool, and still one when some in between are missing.
+    /// Hands frames to `take`. Those that are put one behind the other in this order are a spool, and
+    /// still one when some in between are missing.
     pub fn to(take: TakeFrames) -> SpoolWriter {
         SpoolWriter { place: Place::Elsewhere { take, frames: Vec::new(), records: 0 } }
     }
@@ -195,7 +195,7 @@ pub struct Reader {
     /// Where the next frame begins.
     at: u64,
     found: Found,
-    /// Records that have not been told, and where they lie in `bytes`.
+    /// Records that have not been reported, and where they lie in `bytes`.
     waiting: Vec<Waiting>,
     bytes: Vec<u8>,
     /// The last mark but one, and the last.
@@ -219,8 +219,8 @@ impl Reader {
         })
     }
 
-    /// Reads what has been added, and tells what is in order for certain: what is older than the
-    /// last mark but one. [`read`] tells the same records first when the spool is whole.
+    /// Reads what has been added, and reports what is in order for certain: what is older than the last
+    /// mark but one. [`read`] reports the same records first when the spool is whole.
     ///
     /// # Errors
     ///
@@ -246,7 +246,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads to the end, and tells all of the rest.
+    /// Reads to the end, and reports all of the rest.
     ///
     /// # Errors
     ///
@@ -260,7 +260,7 @@ impl Reader {
         Ok(self.found)
     }
 
-    /// Before when everything has been told, by the monotonic clock.
+    /// Before when everything has been reported, by the monotonic clock.
     pub fn told_ns(&self) -> u64 {
         self.segment.0.monotonic_ns
     }
@@ -299,7 +299,7 @@ impl Reader {
         }
     }
 
-    /// Tells the records that are older than `until_ns`.
+    /// Reports the records that are older than `until_ns`.
     fn tell<E>(
         &mut self,
         until_ns: u64,

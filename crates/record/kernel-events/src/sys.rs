@@ -1,6 +1,6 @@
 //! The `bpf` system call: maps, programs, and what they are attached to.
 //!
-//! All of them are file descriptors, so the kernel takes everything back when this process ends,
+//! All of them are file descriptors, so the kernel releases and detaches them when this process ends,
 //! however it ends.
 
 use std::fs::File;
@@ -158,7 +158,7 @@ unsafe fn bpf<T>(command: Command, attributes: &mut T) -> io::Result<i64> {
 }
 
 fn owned(fd: i64) -> OwnedFd {
-    // SAFETY: the kernel just made this descriptor for us, and nobody else knows it. It sets
+    // SAFETY: the kernel just made this descriptor for us, and nothing else knows it. It sets
     // close-on-exec on descriptors of this system call.
     unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
 }
@@ -242,8 +242,8 @@ impl Map {
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut value = vec![0; self.value_size];
         let mut attributes = self.element(key, value.as_mut_ptr() as u64);
-        // SAFETY: `key` has the map's key size and `value` room for what the kernel writes, which
-        // `value_size` tells; both live until the call returns.
+        // SAFETY: `key` has the map's key size and `value` room for what the kernel writes, which is
+        // `value_size`; both exist until the call returns.
         match unsafe { bpf(Command::MapLookup, &mut attributes) } {
             Ok(_) => Ok(Some(value)),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
@@ -281,7 +281,7 @@ impl Map {
     /// Removes a key, if it is there.
     pub fn remove(&self, key: &[u8]) -> io::Result<()> {
         let mut attributes = self.element(key, 0);
-        // SAFETY: the key has the map's size and lives until the call returns.
+        // SAFETY: the key has the map's size and exists until the call returns.
         match unsafe { bpf(Command::MapDelete, &mut attributes) } {
             Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
             _ => Ok(()),
@@ -353,7 +353,7 @@ impl Program {
                 attributes.log_level = 1;
                 attributes.log_size = log.len() as u32;
                 attributes.log = log.as_mut_ptr() as u64;
-                // SAFETY: as above; `log` has the size that is told and is written only.
+                // SAFETY: as above; `log` has the size that is given and is written only.
                 let _ = unsafe { bpf(Command::ProgramLoad, &mut attributes) }.map(owned);
                 let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
                 Err(Rejection { error, log: String::from_utf8_lossy(&log[..end]).into_owned() })
@@ -397,7 +397,7 @@ impl Program {
             len: size_of_val(&info) as u32,
             info: info.as_mut_ptr() as u64,
         };
-        // SAFETY: `info` has the size that is told; all addresses in it are null.
+        // SAFETY: `info` has the size that is given; all addresses in it are null.
         unsafe { bpf(Command::InfoByFd, &mut attributes) }?;
         Ok(if attributes.len as usize >= MISSED + 8 { info[MISSED / 8] } else { 0 })
     }

@@ -21,7 +21,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Begins, for nobody yet.
+    /// Begins, for no process yet.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl Tally {
     ///
     /// # Errors
     ///
-    /// When the kernel does not tell.
+    /// When the kernel does not say.
     pub fn total(&self) -> Result<u64, KernelError> {
         let failed = KernelError::io("read how many system calls were made");
         let (mut sum, mut key) = (0u64, None);

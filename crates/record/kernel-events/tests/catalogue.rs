@@ -38,7 +38,7 @@ fn recordings_have_the_events_that_the_schema_declares() {
         .collect();
     assert_eq!(ours.len(), Event::ALL.len());
     for (name, fields) in &schema {
-        // On whose behalf something was sent is found out when a trace is read.
+        // Proxy attribution is found when a trace is read.
         let is_recorded = |(field, _): &&(String, String)| {
             !(&**name == "sent" && ["behalf", "likely", "candidates"].contains(&&**field))
         };

@@ -34,7 +34,7 @@ func main() {
 }
 "#;
 
-/// What the program does, or `None` where there is no Go, or no kernel that tells.
+/// What the program does, or `None` where there is no Go, or no kernel that reports it.
 fn recorded() -> Option<Recorded> {
     let folder = scratch();
     std::fs::create_dir_all(&folder).unwrap();

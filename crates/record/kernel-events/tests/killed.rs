@@ -43,7 +43,7 @@ fn nothing_is_left_in_the_kernel() {
         return;
     }
     assert!(programs.len() > 10, "{programs:?}");
-    // The kernel takes them back soon, not at once.
+    // The kernel detaches them soon, not at once.
     let start = Instant::now();
     let left = || programs.iter().filter(|id| exists(**id)).count();
     while left() > 0 && start.elapsed() < Duration::from_secs(60) {
@@ -67,8 +67,8 @@ fn programs(pid: u32) -> Vec<u32> {
 fn exists(id: u32) -> bool {
     const PROGRAM_BY_ID: i32 = 13;
     let mut attributes = [u64::from(id), 0];
-    // SAFETY: the kernel reads as many bytes as it is told, which hold no addresses; what it gives
-    // is a descriptor of ours, which is closed.
+    // SAFETY: the kernel reads as many bytes as it is given, which hold no addresses; what it gives is a
+    // descriptor of ours, which is closed.
     unsafe {
         let at = attributes.as_mut_ptr();
         let fd = libc::syscall(libc::SYS_bpf, PROGRAM_BY_ID, at, size_of_val(&attributes));

@@ -63,7 +63,7 @@ fn children_are_followed_however_quick() {
     assert_eq!(r.of(Event::Fork).count(), 200);
     assert_eq!(r.of(Event::ProcessExit).count(), 201);
     let pids: BTreeSet<i64> = r.of(Event::ProcessExit).map(|t| t.number("pid")).collect();
-    // Nobody else's events are among them.
+    // No other process's events are among them.
     let strangers = r.told.iter().filter(|t| t.fields.contains_key("pid"));
     let strangers = strangers.filter(|t| t.event != Event::Signal);
     assert_eq!(strangers.filter(|t| !pids.contains(&t.number("pid"))).count(), 0);
@@ -310,7 +310,7 @@ fn the_whole_system_without_ourselves() {
     let Some(mut capture) = capture(options) else { return };
     capture.start().unwrap();
     let path = scratch();
-    // A child that nobody asked for.
+    // A child that was not asked for.
     assert!(shell(&format!("echo here >{}", path.display())).status().unwrap().success());
     let r = drain_until(capture, |_| true);
     let opened = r.of(Event::Open).filter(|t| Path::new(t.text("path")) == path);
@@ -386,7 +386,7 @@ fn messages_are_told_by_both_ends() {
     assert_eq!(r.of(Event::Ask).count() + r.of(Event::Undecoded).count(), 0);
 }
 
-/// Beginnings are told of calls that have to wait, once each, before the thread is switched out.
+/// Beginnings are reported of calls that have to wait, once each, before the thread is switched out.
 #[test]
 fn only_calls_that_wait_are_told_when_they_begin() {
     let _alone = alone();
@@ -396,7 +396,7 @@ fn only_calls_that_wait_are_told_when_they_begin() {
     assert!(status.success());
     whole(&r);
     let (begun, done) = (r.of(Event::PipeReadBegin).count(), r.of(Event::PipeRead).count());
-    // `cat` waits for the line and for the end; of the rest it depends on who is quicker.
+    // `cat` waits for the line and for the end; of the rest it depends on which process is quicker.
     assert!((2..=done).contains(&begun), "{begun} of {done}");
     let mut waiting = BTreeSet::new();
     for told in &r.told {

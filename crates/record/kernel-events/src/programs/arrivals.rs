@@ -6,7 +6,7 @@ use crate::asm::{Alu, FP, Helper, If, Insn, R0, R1, R2, R3, R4, R8, R9, Size};
 use crate::code::{Code, Env, slot};
 use crate::raw;
 
-/// `tcp_rcv_space_adjust(sock)`: something was read. Until the call tells what, it is kept when the
+/// `tcp_rcv_space_adjust(sock)`: something was read. Until the call says what, it is kept when the
 /// connection's last segment came: a call may come by here several times, and the first time counts.
 pub fn read(env: &Env) -> Vec<Insn> {
     /// `BPF_NOEXIST`.

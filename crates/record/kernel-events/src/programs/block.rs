@@ -1,5 +1,5 @@
-//! Transfers of block devices. Whoever gives one to the device is the thread that runs, which may
-//! be one of the kernel's; who is told that it is done is whoever happens to run.
+//! Transfers of block devices. The thread that gives one to the device is the one that runs, which may
+//! be one of the kernel's; the thread that runs at its completion is any that the interrupt has hit.
 
 use crate::asm::{Alu, FP, Helper, If, Insn, R0, R1, R2, R3, R4, R7, R8, Size};
 use crate::code::{Code, Env, slot};

@@ -1,8 +1,8 @@
 //! System calls. One table says what they are. A program runs at the end of each, where the arguments
-//! still are where the program put them, so nothing has to be kept from the beginning. That a call
-//! has begun matters only if it has to wait: the program at switches tells it then ([`waits`]).
-//! At the beginning there is only `close` to look at, for afterwards nobody knows what it closed;
-//! unless all beginnings are asked for.
+//! still are where the program put them, so nothing has to be kept from the beginning. That a call has
+//! begun matters only if it has to wait: the program at switches reports it then ([`waits`]). At the
+//! beginning there is only `close` to look at, for afterwards it is not known what it closed; unless all
+//! beginnings are asked for.
 
 use crate::asm::{Alu, FP, Helper, If, Insn, Label, R0, R1, R2, R3, R7, R8, R9, Size};
 use crate::code::{Code, Env, counter, slot};
@@ -144,7 +144,7 @@ pub const TABLE_BYTES: u32 = 3 * NUMBERS as u32;
 /// Where the last of the three begins.
 const WAITS: i32 = 2 * NUMBERS as i32;
 
-/// The table as the programs read it. With `begins`, all calls are told when they begin, not only
+/// The table as the programs read it. With `begins`, all calls are reported when they begin, not only
 /// when they have to wait.
 pub fn table(begins: bool) -> Vec<u8> {
     let mut table = vec![0; TABLE_BYTES as usize];
@@ -179,8 +179,8 @@ const RESULT: i16 = slot(FIRST + 1);
 /// Whatever else.
 const OTHER: i16 = slot(FIRST + 2);
 
-/// Begins a program: R7 is the registers of the call, R8 its class. Ends the program for calls
-/// and processes that nobody asked about.
+/// Begins a program: R7 is the registers of the call, R8 its class. Ends the program for calls and
+/// processes that are not recorded.
 fn prologue<'a>(env: &'a Env, half: usize) -> Code<'a> {
     let mut c = Code::new(env);
     let out = c.out;
@@ -243,7 +243,7 @@ pub fn enter(env: &Env) -> Vec<Insn> {
     c.finish()
 }
 
-/// Tells that a call has begun that has to wait: the thread whose `task_struct` is in R7 is about to
+/// Reports that a call has begun that has to wait: the thread whose `task_struct` is in R7 is about to
 /// be switched out. Its call's number is in R1. Goes to `done`; R7 and R8 are something else then.
 pub fn waits(c: &mut Code, done: Label) {
     c.asm.jump_if(If::Ge, R1, NUMBERS as i32, done);
@@ -357,7 +357,7 @@ const FUTEX_WAITS: [i32; 5] = [0, 6, 9, 11, 13];
 /// `TRYLOCK_PI`: neither waits nor wakes.
 const FUTEX_TRIES: i32 = 8;
 
-/// `accept` and `connect`: the socket is told, unless it never waits.
+/// `accept` and `connect`: the socket is reported, unless it never waits.
 fn begin_connection(c: &mut Code, what: u16) {
     /// `O_NONBLOCK`.
     const NONBLOCK: i32 = 0o4000;
@@ -374,7 +374,7 @@ fn begin_connection(c: &mut Code, what: u16) {
     c.submit();
 }
 
-/// `close(descriptor)`: afterwards nobody knows what it was.
+/// `close(descriptor)`: afterwards it is not known what it was.
 fn close(c: &mut Code) {
     let out = c.out;
     keep_argument(c, 0);
@@ -382,7 +382,7 @@ fn close(c: &mut Code) {
     opened(c, Kind::Close, FD, out);
     c.submit();
     if !c.env.functions {
-        // Nobody tells when the last reference to a socket is gone; this is most often it.
+        // No event says when the last reference to a socket is gone; this is most often it.
         let f = &c.env.fields;
         c.recall(R1, MODE);
         c.asm.alu_imm(Alu::And, R1, fds::KIND);
@@ -537,7 +537,8 @@ fn end_many(c: &mut Code, flags: u16) {
     end(c, flags, 0);
 }
 
-/// A poll that looks and never waits is told from one that may: whoever does so has more to do.
+/// A poll that looks and never waits is distinguished from one that may: a thread that does so has more
+/// to do.
 fn end_poll(c: &mut Code) {
     const POLL: i32 = 7;
     const EPOLL: [i32; 2] = [232, 281];
@@ -552,7 +553,7 @@ fn end_poll(c: &mut Code) {
     c.direct(R1, R7, c.env.fields.regs_2);
     c.asm.jump_if(If::Ne, R2, POLL, told);
     c.asm.place(timeout);
-    // An int: nobody promises the upper half.
+    // An int: the upper half is not guaranteed.
     c.asm.alu_imm(Alu::Shl, R1, 32);
     c.asm.jump_if(If::Ne, R1, 0, may);
     c.asm.store_imm(Size::B8, FP, OTHER, 0);

@@ -1,7 +1,7 @@
-//! What descriptors are: files, pipes, sockets, with their addresses, as they are at the moment of
-//! the call. Nobody can close or reuse them in between, as when one looks from outside.
+//! What descriptors are: files, pipes, sockets, with their addresses, as they are at the time of the
+//! call. They cannot be closed or reused in between, as when one looks from outside.
 //!
-//! Slots from [`FIRST`] on are free for whoever uses this.
+//! Slots from [`FIRST`] on are free for the callers of this module.
 
 use super::slots::{FIRST, FOUND, INODE, MODE};
 use crate::asm::{Alu, FP, Helper, If, Insn, Label, R0, R1, R2, R3, R8, R9, Size};
@@ -50,7 +50,7 @@ pub fn file_of(c: &mut Code, fd: i16, none: Label) {
     c.keep(INODE, R1);
 }
 
-/// Puts a descriptor into a slot, from a register whose upper half nobody promises.
+/// Puts a descriptor into a slot, from a register whose upper half is not guaranteed.
 pub fn keep_fd(c: &mut Code, to: i16, from: crate::asm::Reg) {
     c.asm.alu_imm(Alu::Shl, from, 32);
     c.asm.alu_imm(Alu::Shr, from, 32);
@@ -137,7 +137,7 @@ fn plain(c: &mut Code, flags: u16, fd: i16, result: Option<i16>, done: Label) {
     c.submit();
 }
 
-/// A file is opened or closed; its text comes from whoever asks.
+/// A file is opened or closed; its text comes from the caller.
 pub fn opened(c: &mut Code, kind: Kind, fd: i16, done: Label) {
     find_flags(c);
     c.record(kind, 0, done);

@@ -56,8 +56,8 @@ fn numbers(c: &mut Code, task: i16, number: i16, parent: i16) {
     c.asm.place(none);
 }
 
-/// Tells which task the thread runs whose system call has returned, if its process is known to have any.
-/// Leaves R6 to R8 as they are.
+/// Reports which task the thread runs whose system call has returned, if its process is known to have
+/// any. Leaves R6 to R8 unmodified.
 pub fn tell_task(c: &mut Code) {
     let none = c.asm.label();
     layout_of_current(c, none);
@@ -77,8 +77,9 @@ pub fn tell_task(c: &mut Code) {
     c.asm.place(none);
 }
 
-/// At `runtime.ready(g)`, which runs on a thread's own stack: R14 is the scheduler's task there, RAX the task
-/// that is made runnable. The one that does so is the one that the thread has stopped running for that.
+/// At `runtime.ready(g)`, which executes on a thread's own stack: R14 is the scheduler's task there, RAX
+/// the task that is made runnable. The one that does so is the one that the thread has stopped running
+/// for that.
 pub fn ready(env: &Env) -> Vec<Insn> {
     /// Places in `pt_regs`.
     const R14: i16 = 8;

@@ -4,7 +4,7 @@ use crate::asm::{Insn, R1};
 use crate::code::{Code, Env};
 use crate::raw::Kind;
 
-/// The tracepoint of a fault of the program's own code: nobody tells when it is done.
+/// The tracepoint of a fault of the program's own code: no event says when it is done.
 pub fn fault_of_program(env: &Env) -> Vec<Insn> {
     let mut c = Code::new(env);
     let out = c.out;

@@ -29,7 +29,7 @@ pub struct Spec {
     pub attach: Attach,
     /// Its instructions.
     pub code: Vec<Insn>,
-    /// Nothing is wrong if this kernel has no such place, or lets nobody attach to functions.
+    /// Nothing is wrong if this kernel has no such place, or does not permit attaching to functions.
     pub optional: bool,
 }
 
@@ -52,7 +52,7 @@ impl Spec {
     }
 }
 
-/// All programs. Those that follow the lives of processes come first, so that no process is missed
+/// All programs. Those that follow starts and ends of processes come first, so that no process is missed
 /// once events are recorded.
 pub fn all(env: &Env, btf: &Btf) -> Vec<Spec> {
     let state_given = btf.tracepoint_arguments("sched_switch").is_ok_and(|n| n >= 4);

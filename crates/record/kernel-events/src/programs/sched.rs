@@ -1,4 +1,4 @@
-//! Who runs.
+//! Which threads run.
 
 use crate::asm::{Alu, FP, Helper, If, Insn, Label, R0, R1, R2, R7, R8, R9, Reg, Size};
 use crate::code::{Code, Env, slot};
@@ -7,7 +7,7 @@ use crate::raw::{self, Kind};
 use fettle_btf::Field;
 
 /// A processor goes from one thread to another. `state_given`: the state of the one before is an
-/// argument, which tells what it was when it went; the field may have been changed by whoever
+/// argument, which says what it was when it went; the field may have been changed by the thread that
 /// wakes it.
 pub fn switch(env: &Env, state_given: bool) -> Vec<Insn> {
     const FOUND: i16 = slot(30);
@@ -33,7 +33,7 @@ pub fn switch(env: &Env, state_given: bool) -> Vec<Insn> {
     c.asm.jump_if(If::Ne, R1, 0, ready);
     if state_given {
         c.argument(R1, 3);
-        // An unsigned int: nobody promises the upper half.
+        // An unsigned int: the upper half is not guaranteed.
         c.asm.alu_imm(Alu::Shl, R1, 32);
     } else {
         c.direct(R1, R7, env.fields.task_state);
@@ -82,7 +82,7 @@ fn thread_observed(c: &mut Code, task: Reg, no: Label) {
     c.observed(R1, no);
 }
 
-/// A thread is woken, which whoever wakes it tells: later, when it is put into a queue, another
+/// A thread is woken, as the thread that wakes it reports: later, when it is put into a queue, another
 /// thread may be the one that runs.
 pub fn wake(env: &Env) -> Vec<Insn> {
     let mut c = Code::new(env);

@@ -1,11 +1,11 @@
-//! Lives of processes and threads, and who is observed.
+//! Starts and ends of processes and threads, and which processes are observed.
 
 use crate::asm::{Alu, FP, Helper, If, Insn, R0, R1, R2, R3, R7, R8, R9, Size};
 use crate::code::{Code, Env, slot, state};
 use crate::raw::{FLAGS, Kind, word};
 
-/// A thread or process begins. What an observed process begets is observed before it runs, so
-/// that no child is missed, however quick.
+/// A thread or process begins. A child of an observed process is observed before it runs, so that no
+/// child is missed, however quick.
 pub fn fork(env: &Env) -> Vec<Insn> {
     const CHILD_STATE: i16 = slot(2);
     let mut c = Code::new(env);

@@ -26,7 +26,7 @@ enum News {
 /// What is attached to programs; nothing is any more once there is no list.
 type Links = Arc<Mutex<Option<Vec<OwnedFd>>>>;
 
-/// Tells the thread of processes. When all clones are gone, it ends.
+/// Notifies the thread of processes. When all clones are gone, it ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     news: Sender<News>,

@@ -14,7 +14,7 @@ use fettle_kernel_events::decode::{Decoder, Sink};
 use fettle_kernel_events::spool::{self, Moment, SpoolWriter};
 use fettle_kernel_events::{Capture, Event, KernelError, Losses, Options};
 
-/// One test at a time: each observes what this process begets.
+/// One test at a time: each observes children of this process.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,7 +115,7 @@ pub fn scratch() -> PathBuf {
     std::env::temp_dir().join(format!("fettle-kernel-events-{}-{next}", std::process::id()))
 }
 
-/// Drains until `done` says so, and tells what there was.
+/// Drains until `done` says so, and gives what there was.
 pub fn drain_until(mut capture: Capture, mut done: impl FnMut(&Capture) -> bool) -> Recorded {
     let path = scratch();
     let mut spool = SpoolWriter::create(&path).unwrap();
