@@ -1,4 +1,4 @@
-// Who communicates with whom: a graph of processes, and the connections as a table.
+// Which processes communicate: a graph of processes, and the connections as a table.
 
 import { get } from "./api.js";
 import { make, svg } from "./dom.js";
@@ -75,7 +75,7 @@ export class Communication {
     void this.load();
   }
 
-  /** The trace has grown: who looks is shown it now, others when they do. */
+  /** The trace has grown: an open view shows it now, others when they are opened. */
   again() {
     this.loading = false;
     this.refresh();
@@ -117,7 +117,7 @@ export class Communication {
       make("table", { "aria-label": title }, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
   }
 
-  /** Draws who sends to whom. @param {Findings} found */
+  /** Draws which process sends to which. @param {Findings} found */
   draw(found) {
     this.drawn = this.panel.clientWidth;
     const { edges: all, merged } = edgesOf(found);
@@ -165,7 +165,7 @@ function nodesOf(names) {
   }));
 }
 
-/** Who talks with whom, both ways together, most messages first. @param {Findings} found */
+/** The connections between processes, both ways together, most messages first. @param {Findings} found */
 function edgesOf(found) {
   /** @type {Map<string, GraphEdge>} */
   const edges = new Map();
@@ -187,7 +187,7 @@ function edgesOf(found) {
 }
 
 /**
- * Where reading begins: outside, from where requests come, with those who talk most.
+ * Where reading begins: outside, from where requests come, with those that send most.
  * @param {string[]} names @param {GraphEdge[]} edges
  */
 function beginnings(names, edges) {

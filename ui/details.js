@@ -48,7 +48,7 @@ export class Details {
     return make("button", { type: "button", class: "small", click, disabled: !there }, says);
   }
 
-  /** What events tell: one of them, or what a thread did until one. @param {ToldDetail} told */
+  /** What events say: one of them, or what a thread did until one. @param {ToldDetail} told */
   showTold(told) {
     const known = this.state.trace.labels[told.label];
     const end = told.start_ns + told.duration_ns;

@@ -9,7 +9,7 @@ export const HEAD = 27;
 /** Height of the strip that shows whether a thread ran, at the bottom of its head. */
 export const STRIP = 5;
 const GAP = 6;
-/** Number of a thread's first row of what events tell; rows before it are of calls. */
+/** Number of a thread's first row of what events say; rows before it are of calls. */
 export const TOLD = 0x10000;
 
 /**

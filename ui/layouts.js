@@ -1,4 +1,4 @@
-// Layouts of hot code: what `fettle tune --json` and `fettle layout --json` tell. How hot code lies
+// Layouts of hot code: what `fettle tune --json` and `fettle layout --json` report. How hot code lies
 // on the instruction cache before and after, the functions with their parts, and what was measured
 // (the figures 4 to 7 of "Dynamic Kernel I-Cache Optimization").
 

@@ -118,7 +118,7 @@ export class Requests {
     return column && order ? { key: column.key, down: order.down } : { key: "wall", down: true };
   }
 
-  /** The trace has grown: who looks is shown it now, others when they do. */
+  /** The trace has grown: an open view shows it now, others when they are opened. */
   again() {
     this.loading = null;
     this.refresh();
@@ -157,7 +157,7 @@ export class Requests {
       this.left.replaceChildren(this.histogram.place, find, this.table);
       this.panel.replaceChildren(make("div", { class: "requests" }, this.left, this.right));
       this.histogram.show(new Map(answer.bars), answer.per_doubling, `How long ${plural(this.all, "request")} took${answer.chosen ? `; ${count(answer.chosen)} rest on a choice among several` : ""}`);
-      // Who looks at a list that grows sees no less of it than before.
+      // A list that grows under the user's eyes shows no less of it than before.
       this.list(Math.max(this.shown, LISTED));
       this.hint();
     } catch (error) {

@@ -1,5 +1,5 @@
-// Finding a function, or what events tell, by its name: what is typed stands out everywhere, Enter goes from call to
-// call.
+// Finding a function, or what events say, by its name: what is typed stands out everywhere, Enter goes from
+// call to call.
 
 import { byId, make } from "./dom.js";
 

@@ -65,7 +65,7 @@ export class State {
       window.addEventListener(name, ({ buttons }) => (this.held = buttons !== 0), true);
     }
     window.addEventListener("hashchange", () => {
-      // Who goes back is where they were, whatever was about to be written.
+      // A step back leads to where the user was, whatever was about to be written.
       window.clearTimeout(this.writing);
       this.writing = 0;
       this.stepped = false;

@@ -309,7 +309,7 @@ function start(trace, switchTheme) {
   paint();
   scope();
   tab();
-  // Who recorded events alone looks for requests first.
+  // In a recording of events alone, requests are looked for first.
   splitter(trace.calls ? 58 : 42);
 
   // A recording that goes on.

@@ -1,4 +1,4 @@
-// What the server tells (crates/app/server/src/views.rs), and what the page makes of it.
+// What the server sends (crates/app/server/src/views.rs), and what the page makes of it.
 
 /**
  * A trace, as far as the timelines need it.
@@ -74,7 +74,7 @@
 /** @typedef {Call & CallSurroundings} CallDetail */
 
 /**
- * What events tell, at one time.
+ * What events say, at one time.
  * @typedef {object} ToldSurroundings
  * @property {[string, string][]} fields
  * @property {Call|null} before
@@ -281,7 +281,7 @@
 /** @typedef {GraphEdge & EdgePlace} PlacedEdge */
 
 /**
- * What one run of `fettle tune` or `fettle layout` told (crates/app/server/src/layouts.rs).
+ * What one run of `fettle tune` or `fettle layout` reported (crates/app/server/src/layouts.rs).
  * @typedef {object} LayoutsInfo
  * @property {number|null} pid the process that was tuned
  * @property {number|null} processes

@@ -99,7 +99,7 @@ static void wait_for_turn(unsigned v)
 	/* It may have got its turn on the way here. */
 	if (owner == (int)v && c->clock >= c->until)
 		choose();
-	/* Who has been woken by the host already waits until the guest has announced it. */
+	/* A vCPU that has been woken by the host already waits until the guest has announced it. */
 	while (owner != (int)v)
 		pthread_cond_wait(&c->turn, &lock);
 	present = c->clock;

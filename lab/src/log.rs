@@ -1,5 +1,5 @@
 //! The event log: what happened, on which CPU, when by the clock that all share. Each CPU writes to its own part,
-//! so logging takes no lock; who reads it afterwards merges by time.
+//! so logging takes no lock; its reader merges by time afterwards.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -1,7 +1,7 @@
 /* What the application kernel and the Linux module say to one another.
  *
  * Both are compiled with this header. They share memory and nothing else: no pointer is in it, only
- * numbers, since each side has addresses of its own. A field says who writes it. Fields that both
+ * numbers, since each side has addresses of its own. A field says which side writes it. Fields that both
  * sides look at while the other writes are read and written by the atomic functions below.
  */
 #ifndef FETTLE_SHARED_H
@@ -71,7 +71,7 @@ struct registers {
     u64 ip, cs, flags, sp, ss;
 };
 
-/* Who has a thread. Linux's module takes it from FREE to HOME and READY, the application kernel
+/* Which side has a thread. Linux's module takes it from FREE to HOME and READY, the application kernel
  * from READY to RUNNING and STOPPED; a STOPPED thread is Linux's again. */
 enum thread_state { THREAD_FREE, THREAD_HOME, THREAD_READY, THREAD_RUNNING, THREAD_STOPPED };
 

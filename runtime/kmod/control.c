@@ -117,7 +117,7 @@ static int module_changes(struct notifier *self, u64 action, void *module) {
 }
 
 static struct notifier modules = {.call = module_changes};
-// Before all others, who would take the breakpoint for a mistake.
+// Before all others, which would take the breakpoint for a mistake.
 static struct notifier breakpoints = {.call = at_breakpoint, .priority = 0x7ffffff0};
 
 int init_module(void) {

@@ -1,10 +1,10 @@
 // Jumps from originals to their copies: written and reverted while every processor runs.
 //
 // text_poke_queue writes a breakpoint first, then the rest, then the first byte, and lets no processor
-// execute a mixture; who meets the breakpoint in between does what the jump will do. It asks for ascending
-// addresses, which the module writer sees to. One case is not covered by it: where the jump replaces
-// several instructions, a thread may stand between the first and the last of them, interrupted or
-// preempted. There the breakpoint comes alone, then everybody gets the time to leave, then the jump.
+// execute a mixture; a thread that meets the breakpoint in between does what the jump will do. It asks for
+// ascending addresses, which the module writer sees to. One case is not covered by it: where the jump
+// replaces several instructions, a thread's PC may be between the first and the last of them, interrupted or
+// preempted. There the breakpoint comes alone, then every thread gets the time to leave, then the jump.
 #include "kmod.h"
 
 // A jump as if it had so many bytes.

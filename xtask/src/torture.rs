@@ -66,7 +66,7 @@ struct Build {
     quick: bool,
 }
 
-/// Who looks up where exceptions are caught: each in its own way.
+/// Unwinders, each of which finds in its own way where exceptions are caught.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unwinder {
     Libgcc,

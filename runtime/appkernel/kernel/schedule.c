@@ -1,7 +1,8 @@
 /* Which thread runs.
  *
- * Each lent processor has a set of threads that wait for it. Who takes a thread out of a set, by one
- * atomic instruction, has it: there is no lock, and so nothing here that Linux could keep waiting.
+ * Each lent processor has a set of threads that wait for it. A processor that takes a thread out of
+ * a set, by one atomic instruction, has it: there is no lock, and so nothing here that Linux could
+ * keep waiting.
  * Threads take turns by their numbers. A processor with nothing to do steals after a while.
  */
 #include "kernel.h"

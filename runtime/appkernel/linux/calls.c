@@ -6,7 +6,7 @@
 #include "fettle_smp.h"
 
 /* CALL_WHOLE: Linux reads or writes more of the program than its general-purpose registers.
- * CALL_LAST: never comes back. CALL_OURS: about processors, of which Linux knows only its own. */
+ * CALL_LAST: never returns. CALL_OURS: about processors, of which Linux knows only its own. */
 enum call_kind call_kind(u64 number)
 {
     switch (number) {

@@ -2,7 +2,7 @@
  *
  * Each has a top-level page table of its own for each lent processor. The lower half has copies of
  * the entries of Linux's table, so that all tables below are Linux's own; the upper half has only the
- * application kernel. What Linux changes in its tables it tells by its notifier for second users of
+ * application kernel. What Linux changes in its tables it reports by its notifier for second users of
  * them (IOMMUs share processes' tables in the same way), before it frees anything, and waits until
  * lent processors have forgotten it. The paper (section 4.1) says that this needs changes of the
  * kernel; it no longer does.

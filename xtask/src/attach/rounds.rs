@@ -23,7 +23,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// What fettle has told of a change.
+    /// What fettle has reported of a change.
     pub(crate) fn add(&mut self, told: &serde_json::Value) {
         let stops = told["stops_ms"].as_array().into_iter().flatten();
         let stops = stops.chain(Some(&told["longest_stop_ms"]));

@@ -25,7 +25,7 @@ pub struct Options {
     pub fettle: Option<PathBuf>,
 }
 
-/// What `fettle lift` can be told to stop after, and what has been done then.
+/// The steps after which `fettle lift` can stop, and what has been done then.
 const STEPS: [(&str, &str); 4] = [
     ("parse", "image"),
     ("lift", "lift"),

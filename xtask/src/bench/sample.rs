@@ -105,7 +105,7 @@ fn looks_of_line(line: &str) -> Option<(String, f64)> {
     Some((words.nth(1)?.to_owned(), looks))
 }
 
-/// Functions of a program that call others through its procedure linkage table.
+/// Functions of a program that call others through its PLT.
 fn call_libraries(program: &Path) -> Result<HashSet<String>> {
     let code =
         proc::output_of(Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(program))?;

@@ -1,7 +1,7 @@
 //! Programs that were not written for Fettle, translated to jars: gcc's own tests and random ones.
 //!
 //! Each program is compiled, run by QEMU, translated and run by a JVM. What QEMU says is right. A
-//! program that QEMU itself does not bring to a normal end tells nothing and is left out.
+//! program that QEMU itself does not bring to a normal end shows nothing and is left out.
 
 mod jvm;
 mod programs;
@@ -85,7 +85,7 @@ pub struct Tally {
     pub passed: usize,
     /// Those that did not: name, and what was different.
     pub failed: Vec<(String, String)>,
-    /// Those that tell nothing.
+    /// Those that show nothing.
     pub left_out: usize,
 }
 

@@ -29,7 +29,7 @@ pub enum Project {
     Speedtest,
 }
 
-/// A compiler and what it is always told.
+/// A compiler and the options that it always gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Compiler {
     /// Its name, and that of the folder for what it makes.

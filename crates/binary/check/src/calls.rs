@@ -1,5 +1,5 @@
-//! Direct calls, and jumps to other functions: as they were, or without the way over the procedure
-//! PLT.
+//! Direct calls, and jumps to other functions: as they were, or without the way over
+//! the PLT.
 //!
 //! Where a call leads to is read from the original's code: if nothing stands there but a jump by the
 //! address in some word, a call by the address in that word does the same. Which section it is in, and
@@ -57,7 +57,7 @@ impl Walk<'_, '_> {
         if self.new_bytes(a, n, LEN as usize)?[..2] != [0xff, want] {
             return fail(a, Fault::Instruction);
         }
-        // What comes back twice may be looked for by other means.
+        // What returns twice may be looked for by other means.
         if self.context.returns_twice.binary_search(&LinkAddr(to)).is_ok() {
             return fail(a, Fault::Instruction);
         }

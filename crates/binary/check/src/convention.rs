@@ -1,7 +1,7 @@
 //! Functions that keep to a calling convention of their own, as the checker finds them.
 //!
 //! The lifter asks of every instruction whether it would be pointless under the ABI. Here only those
-//! count that stand in front of an exit, or behind a call, with no jump in between: fewer, but told by
+//! count that stand in front of an exit, or behind a call, with no jump in between: fewer, but found by
 //! the checker's own reading of the code.
 
 use fettle_image::LinkAddr;

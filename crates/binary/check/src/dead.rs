@@ -172,7 +172,7 @@ fn path(
         let Some(index) = walk.pair_at(a) else {
             return match walk.s.runs_on.contains(&a) {
                 true => unless(set.intersection(at_jump_out(walk, a))),
-                // Behind a call that does not come back there may be nothing.
+                // Behind a noreturn call there may be nothing.
                 false => Ok(()),
             };
         };
@@ -325,7 +325,7 @@ fn leaves(walk: &Walk<'_, '_>, at: u64) -> bool {
             Some(Step::Stop) | None => {}
             Some(Step::Return | Step::Jump(_) | Step::Branch(_)) => return true,
         }
-        // A handler may come back, too.
+        // A handler may return, too.
         if pair.seen.is_call() {
             work.extend_from_slice(&walk.pads);
         }

@@ -1,4 +1,4 @@
-//! What stands before indirect calls.
+//! What is emitted before indirect calls: the comparison of indirect-call promotion, or a counter of targets.
 //!
 //! A probe that counts targets is executed like every other, and has to count what the call's own
 //! operand holds: a register, or `r11` after that was loaded from the same place.
@@ -69,7 +69,7 @@ impl Walk<'_, '_> {
 
     /// Checks the call of pair `index` with a comparison before it: where the pointer is that of a
     /// function, that is called at once; else the original call is emitted out of line, and control
-    /// comes back behind the other.
+    /// returns behind the other.
     pub(crate) fn promoted_call(&mut self, index: usize, n: u32) -> Result<u32, CheckError> {
         let a = self.s.pairs[index].insn.ip();
         let (to, at) = self.guard(index, n)?;

@@ -19,14 +19,14 @@ pub enum Kind {
         /// Calls may be too deep to be measured.
         limited: bool,
     },
-    /// Closes a shadow frame and records it.
+    /// Pops a frame of the call-stack mirror and records it.
     EventsExit {
         /// Calls may be too deep to be measured.
         limited: bool,
     },
-    /// Has the agent open a shadow frame and record these arguments.
+    /// Has the agent push a frame on the call-stack mirror and record these arguments.
     Enter(u32),
-    /// Has the agent close a shadow frame and record these results.
+    /// Has the agent pop a frame of the call-stack mirror and record these results.
     Leave(u32),
     /// Asks now and then that the call be timed.
     SampleEntry,

@@ -64,7 +64,7 @@ fn block_offset(walk: &Walk<'_, '_>, to: LinkAddr) -> Option<u32> {
 }
 
 /// Where entry `i` of the original table leads, as a link address, or that it is null; `None` if that
-/// cannot be told.
+/// is not known.
 fn read_entry(image: &Image, table: &JumpTable, i: u64) -> Option<Option<LinkAddr>> {
     match table.kind {
         TableKind::Relative { base } => {
@@ -303,7 +303,7 @@ fn transfer(walk: &Walk<'_, '_>, index: usize, table: &JumpTable, state: &mut St
         }
         (Mnemonic::Cdqe, ..) => (Register::RAX, state[0]),
         // To make room on the stack compilers push whatever there is, what a call has left as it was
-        // among it. Else it is an argument, of which is trusted what [`returned`] tells.
+        // among it. Else it is an argument, of which is trusted what [`returned`] finds.
         (Mnemonic::Push, OpKind::Register, _) if relative => return true,
         (Mnemonic::Add, OpKind::Register, OpKind::Register) if insn.op0_register().size() == 8 => {
             match (holds(insn.op0_register()), holds(insn.op1_register())) {

@@ -622,8 +622,8 @@ fn original_handlers<'a>(image: &'a Image, fde: &Fde) -> Option<Handlers<'a>> {
     Handlers::read(image.read(at, len)?, at.0, fde.start.0)
 }
 
-/// Whether a table tells the personality routine what its pads are relative to: the function's start,
-/// which it takes from the unwind entry if it is not told.
+/// Whether a table says what its pads are relative to: the function's start,
+/// which the personality routine takes from the unwind entry if the table does not say.
 fn has_base(table: &NewLsda, part: &PartUnwind) -> bool {
     let encoding = table.bytes.first().copied();
     match table.base {
@@ -685,7 +685,7 @@ fn handlers(walk: &Walk<'_, '_>, image: &Image) -> Result<(), CheckError> {
         };
         let last = pair.insn.len() as u64 - 1;
         let was = old.find(a + last - fde.start.0);
-        // Who returns finds a handler by the last byte of the call.
+        // The unwinder finds a handler by the last byte of the call.
         let is = new.find(u64::from(end) - 1 - u64::from(part.start));
         let (was, is) = match (was, is) {
             (Some(Handler::None), Some(Handler::None)) => continue,

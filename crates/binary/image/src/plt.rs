@@ -15,7 +15,7 @@ use crate::dynamic::{Reloc, RelocKind};
 use crate::elf::{Elf, Kind, Section};
 use crate::{LinkAddr, raw};
 
-/// One entry of a procedure linkage table.
+/// One entry of a procedure linkage table (PLT).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PltEntry {
     /// First address.
@@ -24,7 +24,7 @@ pub struct PltEntry {
     pub size: u64,
     /// Name of the function it leads to; `*ifunc*` when a resolver decides at start-up.
     pub target: String,
-    /// Where the address lies that it jumps to, if it does nothing else: who jumps there by that
+    /// Where the address lies that it jumps to, if it does nothing else: a jump there by that
     /// address at once does the same.
     pub slot: Option<LinkAddr>,
 }

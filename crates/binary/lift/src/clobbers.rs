@@ -13,7 +13,7 @@ use crate::summary::Summary;
 pub fn solve(summaries: &[Summary], callers: &[Vec<u32>]) -> Vec<RegSet> {
     let own = |summary: &Summary| match summary.closed {
         true => summary.written.intersection(RegSet::CALLER_SAVED),
-        // Who calls what is not known may change all that calls may.
+        // A caller of what is not known may change all that calls may.
         false => RegSet::CALLER_SAVED,
     };
     let mut sets: Vec<RegSet> = summaries.iter().map(own).collect();

@@ -3,7 +3,7 @@
 //! What the ABI says of registers and flags holds for code that compilers made. Code written by hand
 //! may answer in the carry flag, take an argument in `r11`, or keep `rcx` for a caller that counts on
 //! it, and its callers may be in another file, or come through a pointer. Then nothing but the code
-//! itself tells. It does so by instructions that would be pointless under the ABI: those that write
+//! itself shows. It does so by instructions that would be pointless under the ABI: those that write
 //! only what is dead by it. A compiler removes such an instruction; an author who wrote it knows a function
 //! that reads what it writes. Restoring a register that the ABI lets a call change is of that kind.
 //!
@@ -197,9 +197,9 @@ fn is_idle(insn: &Instruction) -> bool {
 /// What no function that keeps to the ABI reads at its entry.
 pub const OWN_INPUTS: RegSet = RegSet::of(&[Gpr::R11]).union(RegSet::FLAGS);
 
-/// What functions read beyond what the ABI passes to those that are called through pointers, as any
+/// What functions read beyond what the ABI passes to those that are called indirectly, as any
 /// of them may be; `inputs` is what each reads, or lives through it. Only what it reads before it calls
-/// anybody was certainly passed to it. `rax` and `r10` are for the number of vector registers and the
+/// another was certainly passed to it. `rax` and `r10` are for the number of vector registers and the
 /// static chain, which each caller sets itself.
 pub fn pointed(
     image: &Image,

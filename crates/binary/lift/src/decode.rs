@@ -14,7 +14,7 @@ use crate::tables::{self, Resolution, TableContext};
 const NUMBER_OF_VFORK: [u8; 5] = [0xb8, 58, 0, 0, 0];
 
 /// `mov %r11,8(%rsp)`, and behind the system call that comes next `ret`: so glibc (2.41 or newer) and musl
-/// write the one call of a thread that waits and may be cancelled. Who handles the signal asks whether the
+/// write the one call of a thread that waits and may be cancelled. The signal's handler asks whether the
 /// thread is right there.
 const BEFORE_CANCELLED: [u8; 5] = [0x4c, 0x89, 0x5c, 0x24, 8];
 const CANCELLED: [u8; 3] = [0x0f, 0x05, 0xc3];

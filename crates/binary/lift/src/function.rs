@@ -250,7 +250,7 @@ pub enum SkipReason {
     /// Others than itself know addresses in its middle, and ask where a thread is: in a copy it never is
     /// there.
     NamedInside,
-    /// It asks for more stack (`-fsplit-stack`) by a call that comes back behind the instruction after it.
+    /// It asks for more stack (`-fsplit-stack`) by a call that returns behind the instruction after it.
     SplitStack,
     /// The kernel takes threads out of the middle of it (`rseq`), as it does not in a copy.
     Restartable,

@@ -60,7 +60,7 @@ pub fn hidden_inputs(summary: &Summary, callees: Callees<'_>, memory: &mut Memor
     summary.at_entry(&memory.0).intersection(HIDDEN)
 }
 
-/// What a function itself reads of [`HIDDEN`] before it calls anybody.
+/// What a function itself reads of [`HIDDEN`] before its first call.
 pub fn read_at_once(summary: &Summary, memory: &mut Memory) -> RegSet {
     let nothing = |_| (RegSet::NONE, RegSet::ALL);
     summary.solve_alone(nothing, &mut memory.0);

@@ -334,7 +334,7 @@ fn group(parts: &[Part], places: &Places) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Leaves functions alone in whose middle others name an instruction, in code or in data: who asks
+/// Leaves functions unmodified in whose middle others name an instruction, in code or in data: code that asks
 /// whether a thread is between two such does not find it in a copy. Labels that only the function's own
 /// jumps go through are none of these.
 fn keep_named_inside(

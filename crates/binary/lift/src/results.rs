@@ -1,7 +1,7 @@
 //! Registers that functions return values in, beyond what the ABI says.
 //!
 //! Hand-written assembly (OpenSSL's, say) has local functions with conventions of their own:
-//! their callers find values in any register. Who they are shows in their callers, which read a
+//! their callers find values in any register. Which they are shows in their callers, which read a
 //! register after a call that may have written it, or call a function that does. A probe at such a
 //! function's exits must leave these registers alone.
 
@@ -41,7 +41,7 @@ pub fn solve(
     for callee in entered_from_elsewhere(image, lifted, index) {
         results[callee] = RegSet::CALLER_SAVED;
     }
-    // Who goes on behind another stack's return may be a function that has its arguments in registers.
+    // What goes on behind another stack's return may be a function that has its arguments in registers.
     for (_, results) in summaries.iter().zip(&mut results).filter(|(s, _)| s.changes_stacks) {
         *results = RegSet::CALLER_SAVED;
     }
@@ -153,12 +153,12 @@ fn targets((bytes, start): (&[u8], u64), gap: Range<u64>, index: &Index, found: 
 /// What a call reads and changes; `keeps` is about the function that it is in.
 fn does(call: Call, keeps: bool, inputs: &[RegSet], clobbers: &[RegSet]) -> (RegSet, RegSet) {
     let (reads, changes) = match call {
-        // A compiler that knows who is called may count on any register.
+        // A compiler that knows the callee may count on any register.
         Call::None | Call::Constant => (RegSet::NONE, RegSet::NONE),
         Call::Known(callee) => (inputs[callee as usize], clobbers[callee as usize]),
         // It may read any register.
         Call::Unknown => (RegSet::CALLER_SAVED, RegSet::CALLER_SAVED),
-        // Who gets what the ABI passes gets what is put there between calls.
+        // A callee that gets what the ABI passes gets what is put there between calls.
         Call::Foreign | Call::Indirect => (RegSet::NONE, RegSet::CALLER_SAVED),
     };
     (reads, if keeps { RegSet::NONE } else { changes })
@@ -179,7 +179,7 @@ fn inputs(summaries: &[Summary], callers: &[Vec<u32>], solver: &mut Solver<'_>) 
         let new = joined.minus(inputs[i]);
         inputs[i] = joined;
         for caller in callers[i].iter().map(|caller| *caller as usize) {
-            // Each register is a question of its own: who reads it anyway learns nothing.
+            // Each register is a question of its own: a caller that reads it anyway learns nothing.
             let learns = !inputs[caller].is_superset(new);
             if learns && !std::mem::replace(&mut waiting[caller], true) {
                 work.push(caller);
@@ -234,7 +234,7 @@ impl Solver<'_> {
         summary.solve(|_| own, does, inputs, live);
     }
 
-    /// Tells `tell` of every known function that a function calls and what may be read after it,
+    /// Calls `tell` with every known function that a function calls and what may be read after it,
     /// if its callers themselves read `own`.
     fn wanted(
         &mut self,

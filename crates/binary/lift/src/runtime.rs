@@ -2,7 +2,7 @@
 //!
 //! A language's runtime looks return addresses up in tables of its own: for its garbage collector, its
 //! exceptions, its compiled code. Code whose frames it finds so has to stay where the tables say. Which code
-//! that is, symbols tell where there are any. In a stripped file what the code does tells: see
+//! that is, symbols say where there are any. In a stripped file what the code does shows it: see
 //! [`links_frame`].
 
 use fettle_image::{Image, LinkAddr};
@@ -44,7 +44,7 @@ enum Known {
     /// What Mono has compiled ahead of time: it asks which of its own tables' entries called.
     Mono,
     /// Valgrind's tools: what programs under them call in place of their own `strlen` and the like is
-    /// translated with the program. Nothing tells it from the rest.
+    /// translated with the program. Nothing distinguishes it from the rest.
     Valgrind,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Compilers write a `switch` as a bound check, a load from a table of 32-bit distances or
 //! 64-bit addresses, and an indirect jump; a computed `goto` is the same without the check. The
-//! address jumped to is evaluated backwards as a small expression; tables and tail calls through
-//! pointers differ in its shape:
+//! address jumped to is evaluated backwards as a small expression; tables and indirect tail calls
+//! differ in its shape:
 //!
 //! ```text
 //! lea  rdx, [rip + table]          Add(Load32(Add(Const(table), Scaled)), Const(table))
@@ -60,7 +60,7 @@ impl<'a> TableContext<'a> {
         let filled = image.relocs().iter().filter_map(Reloc::address);
         let mut labels: Vec<LinkAddr> = filled.filter(|value| image.is_code(*value)).collect();
         if image.kind() == fettle_image::Kind::Executable {
-            // No relocations are left to tell; every aligned word that could be a code address
+            // No relocations are left to go by; every aligned word that could be a code address
             // may be one.
             for segment in image.segments().iter().filter(|s| !s.executable) {
                 let len = usize::try_from(segment.file_size).unwrap_or(0);
@@ -233,7 +233,7 @@ pub fn read_address(image: &Image, at: LinkAddr) -> Option<LinkAddr> {
     Some(LinkAddr(u64::from_le_bytes(image.read(at, 8)?.try_into().ok()?)))
 }
 
-/// The value of a register, as far as the instructions before tell.
+/// The value of a register, as far as the instructions before it show.
 #[derive(Clone, Debug, PartialEq)]
 enum Expr {
     Const { value: u64, named_at: u64 },
@@ -452,7 +452,7 @@ fn read_entries(
             continue;
         };
         // Where the number of entries is known, one may lead to a part of the function that
-        // nothing else tells to be one.
+        // nothing else shows to be one.
         let plausible = exact && context.image.is_code(target);
         if !plausible && !context.may_lead(&code.range, target) {
             // Where a value cannot occur that has others on both sides, compilers write an entry

@@ -36,7 +36,7 @@ const FUNCTION: &str = r#"
     .text
 "#;
 
-/// Two calls of the kernel, each between two labels, and who asks whether a thread is there, once by
+/// Two calls of the kernel, each between two labels, and code that asks whether a thread is there, once by
 /// `lea` and once by slots that the loader fills in. Then what is none of it: a function's address and
 /// where it ends, and an array of labels that the function jumps through itself.
 const BETWEEN: &str = r#"
@@ -122,7 +122,7 @@ const CANCELLED: &str = r#"
     done cancels
 "#;
 
-/// Programs at fixed addresses compare with numbers: nothing else tells.
+/// Programs at fixed addresses compare with numbers: nothing else shows it.
 #[test]
 fn that_a_thread_is_cancelled_in() {
     for flags in [["-nostdlib", "-shared"], ["-nostdlib", "-no-pie"]] {
@@ -145,7 +145,7 @@ const ROOM: &str = "
     __attribute__((no_split_stack)) void _start(void) {}
 ";
 
-/// `__morestack` comes back one byte behind where it is to, at the `ret` of the original.
+/// `__morestack` returns one byte behind where it is to, at the `ret` of the original.
 #[test]
 fn whose_stack_is_split() {
     for flags in [["-O2", "-fcf-protection=full"], ["-O0", "-fcf-protection=none"]] {

@@ -19,9 +19,9 @@ pub struct Crossings {
     /// their middle.
     pub landings: Vec<Crossing>,
     /// OSR entries, where a thread may be led from the original to rewritten text: starts of blocks, and what
-    /// calls come back to, where the original has that many bytes that nothing comes to in their middle.
+    /// calls return to, where the original has that many bytes that nothing comes to in their middle.
     pub entrances: Vec<Crossing>,
-    /// Where calls and system calls come back to: behind one of the original, and behind its copy, or
+    /// Where calls and system calls return to: behind one of the original, and behind its copy, or
     /// one of two.
     pub returns: Vec<Crossing>,
     /// Landing pads of exceptions, before their probes.
@@ -74,7 +74,7 @@ fn landings(function: &Function, emitted: &Emitted) -> Vec<Crossing> {
     all
 }
 
-/// Where control comes back to in the function's code, in order: behind calls, to which stacks that sleep
+/// Where control returns to in the function's code, in order: behind calls, to which stacks that sleep
 /// may lead, wherever they are; and to system calls that the kernel makes again, and behind them.
 fn returned_to(function: &Function, emitted: &Emitted) -> Vec<u32> {
     let again = |(insn, behind): &(u32, u32)| {
@@ -92,7 +92,7 @@ fn returned_to(function: &Function, emitted: &Emitted) -> Vec<u32> {
 /// function's code. `targets` are what anything leads to, in order.
 fn entrances(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Vec<Crossing> {
     // What else is written to in original text leads elsewhere: calls, and jumps out of the function. And a
-    // thread that is in a system call comes back to it, which may be made again.
+    // thread that is in a system call returns to it, which may be made again.
     let covers = |insn: &Insn, flow: Flow| match flow {
         Flow::Next => !insn.is_syscall(),
         Flow::Jump(to) | Flow::Branch(to) => function.contains(LinkAddr(to)),

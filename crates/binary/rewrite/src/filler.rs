@@ -1,6 +1,6 @@
 //! What lies behind a function and may be written over: the bytes that assemblers and linkers fill up
 //! with before the next function. Code without a symbol or an unwind entry lies between functions,
-//! too, and is not known to anybody: what is not seen to be filler stays.
+//! too, and is not listed anywhere: what is not seen to be filler stays.
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 

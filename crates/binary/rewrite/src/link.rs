@@ -13,7 +13,7 @@
 //! that it can take the place of the original's in the program headers that the loader and
 //! unwinders look at.
 //!
-//! Above, because the loader tells unwinders of an image by the address that all of its link
+//! Above, because the loader describes an image to unwinders by the address that all of its link
 //! addresses count from, and LLVM's libunwind takes whatever lies below that for another image's.
 
 use fettle_abi::block::Accumulator;
@@ -28,7 +28,7 @@ use crate::plan::{Plan, PlanFixupKind};
 /// Where things are, for one use of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkParameters {
-    /// Link address of the new text, not "negative": below where link addresses count from.
+    /// Link address of the rewritten text, not "negative": below where link addresses count from.
     pub text_at: LinkAddr,
     /// What the loader adds to link addresses.
     pub load_bias: u64,

@@ -25,7 +25,7 @@ pub struct PlanOptions<'a> {
     pub placement: Option<&'a Placement>,
     /// What becomes of indirect calls.
     pub pointers: Pointers<'a>,
-    /// Whether [`PlannedFunction::crossings`] are wanted: only who changes a running process asks for
+    /// Whether [`PlannedFunction::crossings`] are wanted: only what changes a running process asks for
     /// them, and they take a tenth of the time.
     pub crossings: bool,
     /// Where it is counted how many functions are done, for a thread that waits.

@@ -187,7 +187,7 @@ fn hidden_inputs(
     };
     let mut work: Vec<usize> = (0..summaries.len()).filter(reads_something).collect();
     let mut memory = liveness::Memory::default();
-    // Who calls such a function may be one itself.
+    // A caller of such a function may be one itself.
     while let Some(i) = work.pop() {
         let callees = Callees { inputs: &inputs, ..callees };
         let read = liveness::hidden_inputs(&summaries[i], callees, &mut memory);

@@ -35,8 +35,8 @@ pub(crate) fn is_known(image: &Image, slot: LinkAddr) -> bool {
     })
 }
 
-/// The source of the target of instruction `index`, if that is a call or tail call through a
-/// pointer which something can be put before.
+/// The source of the target of instruction `index`, if that is an indirect call or
+/// tail call which something can be put before.
 pub(crate) fn source(
     function: &Function,
     index: usize,

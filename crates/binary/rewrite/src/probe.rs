@@ -6,7 +6,7 @@
 //! the thread block, reached through `gs`, so that its data is far from any code.
 //!
 //! What a signal may interrupt:
-//! - A shadow frame is reserved before it is filled, so a handler's frames lie above it.
+//! - A frame of the call-stack mirror is reserved before it is filled, so a handler's frames lie above it.
 //! - Accumulators change by single read-modify-write instructions.
 //! - Ring room is reserved by one `xadd` before it is stored to.
 
@@ -272,7 +272,7 @@ fn operand(b: &mut Builder) {
     b.cold_operands.push((b.cold.here() as u32, before + 8));
 }
 
-/// Calls the agent, and tells it which function it is and what the probe has pushed.
+/// Calls the agent with the function's number and what the probe has pushed.
 fn call_agent_of(b: &mut Builder, entry: AgentEntry) {
     push_imm(b, b.depth);
     let at = push_imm(b, 0);
@@ -380,7 +380,7 @@ pub fn exit(probes: Probes, returns: bool, dead: RegSet) -> Snippet {
         Mode::Time => timed_exit(&mut b, probes.depth, false),
         Mode::Events => timed_exit(&mut b, probes.depth, true),
         Mode::Sample => exit_if_expected(&mut b, AgentEntry::SampleExit),
-        // Who goes on elsewhere has no answer yet.
+        // A thread that goes on elsewhere has no answer yet.
         Mode::Locks if returns => exit_if_expected(&mut b, AgentEntry::LockLeave),
         Mode::Locks => {}
     }
@@ -543,7 +543,7 @@ pub fn target(table: u32, target: Gpr, dead: RegSet) -> Snippet {
     b.finish()
 }
 
-/// The probe that counts a block. `red_zone` tells that memory below the stack pointer may be in
+/// The probe that counts a block. `red_zone` says that memory below the stack pointer may be in
 /// use.
 pub fn block(counter: u32, dead: RegSet, red_zone: bool) -> Snippet {
     let mut b = Builder::new(dead);

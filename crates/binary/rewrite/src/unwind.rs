@@ -609,7 +609,7 @@ pub(crate) fn with_kept(image: &Image, mut results: Vec<RegSet>) -> Vec<RegSet> 
 }
 
 /// What callers of an image's functions may count on although the System V ABI lets calls change it.
-/// Microsoft's does not, and unwind tables tell where functions have saved `rsi`, `rdi` or a vector
+/// Microsoft's does not, and unwind tables say where functions have saved `rsi`, `rdi` or a vector
 /// register for it. Which functions follow it is not known: some only call others through pointers.
 fn kept_beyond_abi(image: &Image) -> RegSet {
     let Some((_, bytes)) = image.eh_frame() else { return RegSet::NONE };

@@ -258,8 +258,8 @@ fn nothing_comes_into_the_middle_of_a_way_back() {
     assert!(landings > 10_000, "{landings}");
 }
 
-/// A thread that stands where a call comes back to is led to the same place of the original. So nothing
-/// else may come there if the original has nothing there, behind a call that does not come back.
+/// A thread whose PC is where a call returns to is led to the same place of the original. So nothing
+/// else may come there if the original has nothing there, behind a noreturn call.
 #[test]
 fn what_calls_do_not_come_back_to_is_nothing_else() {
     let mut ends = 0;

@@ -434,7 +434,7 @@ fn change_unwind(
 }
 
 /// Offsets in a part where rules matter: where a thread can stand, or be looked for in the midst of a
-/// call that it will come back from, in copies of instructions that the original has rules for, and in
+/// call that it will return from, in copies of instructions that the original has rules for, and in
 /// probes.
 fn meaningful<'a>(claim: &'a Claim<'_>, part: &PartUnwind) -> impl Iterator<Item = u32> + use<'a> {
     let range = part.start..part.end;

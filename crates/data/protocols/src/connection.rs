@@ -261,7 +261,7 @@ impl Connection {
             Some(exchange) => exchange,
             None => match self.first(&answer, tell)? {
                 Some(exchange) => exchange,
-                // Asked before anybody looked.
+                // Asked before the recording began.
                 None => return Ok(()),
             },
         };

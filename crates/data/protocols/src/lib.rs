@@ -2,8 +2,8 @@
 //!
 //! A read is not a message: one read brings several, and a message comes in several reads. Besides,
 //! recordings keep only the first bytes of each. [`Connections`] takes what was sent and received
-//! on each socket, with as many bytes as are known, finds out which protocol it is, and reports who
-//! *asks* what and when it is *answered*, under a number that both have: the *exchange*.
+//! on each socket, with as many bytes as are known, finds out which protocol it is, and reports which
+//! side *asks* what and when it is *answered*, under a number that both have: the *exchange*.
 //!
 //! ```text
 //! bytes of a call ──> lane (one direction) ──> decoder: a step ──> asks and answers

@@ -197,8 +197,8 @@ fn a_client_may_want_no_replies() {
     assert_eq!(lines, expected);
 }
 
-/// memcached's quiet meta commands: what comes next tells that they were left unanswered, and tokens and
-/// keys tell which of several was answered.
+/// memcached's quiet meta commands: what comes next shows that they were left unanswered, and tokens and
+/// keys say which of several was answered.
 #[test]
 fn quiet_meta_commands_are_over_when_later_ones_are_answered() {
     let lines = talk(&[

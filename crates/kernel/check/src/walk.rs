@@ -229,7 +229,7 @@ impl<'a, 'o> Walk<'a, 'o> {
         }
     }
 
-    /// Compares what stands at a pair; where both go on from there, if they go on in line.
+    /// Compares the instructions of a pair; where both go on from there, if they go on straight ahead.
     fn step(&mut self, pair: Pair) -> Outcome<Option<Pair>> {
         let found = self.new.at(pair.new, &mut self.facts).ok_or((Why::Undecodable, pair))?;
         let chain = self.original.chain(pair.original, &mut self.facts);

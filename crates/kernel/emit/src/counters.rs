@@ -130,7 +130,7 @@ pub(crate) fn place(
     Ok(counters)
 }
 
-/// The places that tell all edges of a function.
+/// The places that determine all edges of a function.
 /// The entry block runs as often as the function is called, unless something leads back to it.
 fn calls(function: &KernelFunction) -> Option<Vec<Place>> {
     let entry = function.code.entry_block();
@@ -194,7 +194,7 @@ impl Spots<'_, '_> {
                     saving = Some(Spot { insn, saves: true });
                 }
             }
-            // Who is called may not come back, and who faults goes elsewhere.
+            // A callee may not return, and a fault goes elsewhere.
             let leaves = function.steps[insn as usize] != Step::Next
                 || self.lifter.image().tables.exception(at).is_some();
             if leaves {

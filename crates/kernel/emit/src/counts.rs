@@ -3,7 +3,7 @@
 //! With counters of edges, all others follow exactly from the law that as much control enters a block as
 //! leaves it. With counters of blocks most edges do: 96 of 100 (A. Tamches and B. Miller had 97.8 to 99.6
 //! on Solaris); the others are estimated. The law does not hold for a block in which a thread stays, in a
-//! call that has not come back or in a fault without fixup.
+//! call that has not returned or in a fault without fixup.
 
 use fettle_kernel_lift::KernelFunction;
 use fettle_lift::edges::{Edge, EdgeGraph, Flow, Place};

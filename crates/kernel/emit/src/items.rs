@@ -128,7 +128,7 @@ impl Writer<'_, '_, '_> {
             End::NoReturn => {
                 self.items.push(Item::Copy(index));
                 if function.code.contains(fettle_image::LinkAddr(behind)) {
-                    // Should the call come back after all, the original goes on.
+                    // Should the call return after all, the original goes on.
                     self.go(behind, next);
                 } else {
                     self.items.push(Item::Trap { origin: behind });

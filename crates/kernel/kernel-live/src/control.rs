@@ -48,7 +48,7 @@ pub struct Status {
     pub barred: bool,
     /// Entries that jumps are written to.
     pub entries: u64,
-    /// Where the new text begins.
+    /// Where the rewritten text begins.
     pub text_begin: u64,
     /// Where it ends.
     pub text_end: u64,

@@ -40,7 +40,7 @@ pub struct Journal {
     pub purpose: Purpose,
     /// Names of the functions.
     pub functions: Vec<String>,
-    /// Bytes of new text.
+    /// Bytes of rewritten text.
     pub text_bytes: u64,
 }
 

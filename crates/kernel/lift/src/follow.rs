@@ -20,7 +20,7 @@ use crate::step::{Step, Steps};
 pub enum End {
     /// To the instruction behind it.
     Falls,
-    /// By a call that does not come back.
+    /// By a noreturn call.
     NoReturn,
     /// As its last instruction says.
     Step(Step),

@@ -29,7 +29,7 @@ pub enum Step {
     Branch(u64),
     /// To the next one or the label's target, as a static key says.
     Label(JumpLabel),
-    /// A static call that comes back, or does nothing.
+    /// A static call that returns, or does nothing.
     StaticCall(StaticCall),
     /// A static call in a jump's place.
     StaticTail(StaticCall),

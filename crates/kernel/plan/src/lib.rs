@@ -21,8 +21,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Has calls and jumps between functions of the plan go by the originals' entries, so that who is
-    /// attached there sees them, too. A function that callers are not led to keeps its own.
+    /// Has calls and jumps between functions of the plan go by the originals' entries, so that a tracer
+    /// that is attached there sees them, too. A function that callers are not led to keeps its own.
     pub fn call_by_originals(&mut self) {
         let entries: std::collections::HashMap<u32, u64> = self
             .functions
@@ -61,7 +61,7 @@ pub struct Function {
 
 /// The jump that leads from an original to its rewritten text.
 ///
-/// It lies behind the original's fentry nop, so that who attaches to the old address still sees each
+/// It lies behind the original's fentry nop, so that a tracer that is attached to it still sees each
 /// call, and leads behind the rewritten text's fentry nop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryPatch {
@@ -78,7 +78,7 @@ pub struct EntryPatch {
     pub to: u32,
 }
 
-/// A piece of new text without gaps: a function's hot blocks, its cold ones, or all of it.
+/// A piece of rewritten text without gaps: a function's hot blocks, its cold ones, or all of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// Which function it belongs to, an index into [`Plan::functions`].
@@ -106,7 +106,7 @@ pub struct Part {
     pub bugs: Vec<Bug>,
 }
 
-/// A place in the new text or in the kernel.
+/// A place in the rewritten text or in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Target {
     /// An address of this boot.
@@ -149,7 +149,7 @@ pub enum Value {
     Counter(u32),
 }
 
-/// An instruction or return address of the new text, and what it is in the original.
+/// An instruction or return address of the rewritten text, and what it is in the original.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// An offset in the part.

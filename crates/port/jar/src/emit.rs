@@ -106,7 +106,7 @@ pub enum Extent<'a> {
     },
 }
 
-/// A call of `setjmp` in a function of several methods. The part that calls is left before anybody
+/// A call of `setjmp` in a function of several methods. The part that calls is left before control
 /// jumps back: what the second return has to find is kept in the arrays of the parts.
 pub struct Again {
     /// Where the call is.

@@ -71,7 +71,7 @@ impl Counting {
         if let Some(root) = root {
             made.plan.functions.iter_mut().filter(|f| f.name != root).for_each(|f| f.patch = None);
         }
-        // What counts need not be fast, and hides nothing from who is attached to an original.
+        // What counts need not be fast, and hides nothing from a tracer that is attached to an original.
         made.plan.call_by_originals();
         let (installed, places) = install(&made.plan, lifter.image(), Purpose::Count)?;
         let names = made.plan.functions.iter().map(|f| (f.original, f.name.clone())).collect();

@@ -55,7 +55,7 @@ pub struct Outcome {
     pub chosen: Chosen,
     /// How many edges have exact counts.
     pub exactness: Exactness,
-    /// Bytes of hot and of all new text.
+    /// Bytes of hot and of all rewritten text.
     pub bytes: (u64, u64),
     /// What the comparison has shown.
     pub measured: Option<Measured>,

@@ -1,4 +1,4 @@
-//! Who looks at a server, and how.
+//! What observes a server, and how.
 
 use std::path::Path;
 use std::process::Command;

@@ -385,7 +385,7 @@ impl<'a> Machine<'a> {
         self.write(state, insn.op0_register(), value)
     }
 
-    /// Instructions that write the flags; returns what the flags tell then.
+    /// Instructions that write the flags; returns what the flags say then.
     fn arithmetic(
         &mut self,
         insn: &Instruction,
@@ -504,7 +504,7 @@ impl<'a> Machine<'a> {
                 let value = self.read(state, insn.op0_register())?;
                 return match (value, self.operand(insn, fixups, state)?) {
                     (V::Sp(0), Operand::Shadow(d)) if d == STACK_POINTER - FRAME => {
-                        // What an earlier comparison told is void.
+                        // What an earlier comparison showed is void.
                         use effect::*;
                         state.effects &= !(TOP | OTHER | FOUND | NOT_FOUND | DEEPER | NOT_DEEPER);
                         Ok(F::Top)

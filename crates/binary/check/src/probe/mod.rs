@@ -4,8 +4,8 @@
 //! the end of its inline part; on the way each memory access must be one that probes make, and
 //! what it does to the measurement is noted as an effect. At the end the stack pointer must be
 //! where it was, and registers and flags that do not hold their own symbol are *clobbered*: the
-//! caller proves them dead. The sets of effects on all paths tell what kind of probe it is, so
-//! nothing depends on who says that it is one.
+//! caller proves them dead. The sets of effects on all paths say what kind of probe it is, so
+//! nothing depends on what its maker says it is.
 //!
 //! There are few shapes of probes and many probes, so each shape is executed once. A shape is
 //! the code with everything left out that depends on where it stands.

@@ -49,7 +49,7 @@ pub(super) enum V {
     Any,
 }
 
-/// What the flags tell.
+/// What the flags say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum F {
     Own,
@@ -147,7 +147,7 @@ pub(super) mod effect {
 pub const NO_ROOM_FROM: u32 = SHADOW_BYTES - FRAME as u32;
 
 /// What a probe is by the effects of all its paths, with what it compares the call-stack mirror in use
-/// with and what it tells the agent.
+/// with and what it gives to the agent.
 pub(super) fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind> {
     use effect::*;
     const PUSH: u64 = ROOM | PUSHED | STACK_POINTER | CHILD | NUMBER | START | BEFORE;

@@ -70,7 +70,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             // Padding of the original, and what stands before it.
             let index = loop {
                 let Some((range, slot)) = self.slot(a).filter(|_| self.goes_on_at(a)) else {
-                    // Nothing comes back from the call or trap that was last.
+                    // The call or trap that was last does not return.
                     return if self.may_end() { Ok(()) } else { self.runs_on(a, n) };
                 };
                 let mark = self.s.at[slot];

@@ -32,7 +32,7 @@ impl Pair {
         self.seen.step(&self.insn)
     }
 
-    /// Whether control may not come back, or go on, from here.
+    /// Whether control may not return, or go on, from here.
     pub(crate) fn may_keep(&self) -> bool {
         let step = self.step();
         let may_trap = matches!(step, Some(Step::Stop | Step::Trap));
@@ -51,7 +51,7 @@ pub(crate) const PAD: u32 = 1 << 30;
 pub(crate) const DONE: u32 = 1 << 29;
 pub(crate) const INDEX: u32 = DONE - 1;
 
-/// What may not come back, so that nothing need stand behind it.
+/// What may be noreturn, so that nothing need be behind it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behind {
     Call,
@@ -193,7 +193,7 @@ pub(crate) struct Walk<'w, 'a> {
     pub(crate) behind: Behind,
     /// The original has padding here, too, with rules of its own.
     pub(crate) padded: bool,
-    /// Only calls are counted: nothing in the function may keep who enters it.
+    /// Only calls are counted: nothing in the function may keep control from its exits.
     pub(crate) passed: bool,
 }
 

@@ -29,7 +29,7 @@ pub(super) enum Item {
     Bound { insn: u32, slot: LinkAddr, calls: bool },
     /// A jump to what is behind the function, where control falls through to there behind an instruction.
     RunOn { insn: u32, to: LinkAddr },
-    /// What stands behind a call that does not come back: the address that it would come back to is no other
+    /// What is emitted behind a noreturn call: the address that it would return to is no other
     /// code's.
     Trap,
     /// A conditional jump to another function.

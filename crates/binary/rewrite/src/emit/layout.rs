@@ -88,7 +88,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The index of a new probe, with whatever it has out of line; `None` if nothing is to be done.
+    /// The index of a new probe, with its out-of-line part; `None` if nothing is to be done.
     fn new_probe(&mut self, wanted: Wanted, counters: u32, at: u32) -> Option<u32> {
         let number = self.t.snippets.number(self.wanted, wanted);
         let snippet = self.t.snippets.get(number);
@@ -286,7 +286,7 @@ impl Writer<'_> {
         self.t.items.push(Item::RunOn { insn: last, to });
     }
 
-    /// Puts a trap behind a call, or a system call, at the end of a block that it does not come back to.
+    /// Puts a trap behind a call, or a system call, at the end of a block that it does not return to.
     fn trap(&mut self, block: &Block) {
         let last = block.insns.end as usize - 1;
         let calls = self.function.facts[last].calls() || self.function.insns[last].is_syscall();
@@ -380,8 +380,8 @@ impl Writer<'_> {
         all
     }
 
-    /// Where instruction `index` of block `id` reads its target from, if it is a call or tail call
-    /// through a pointer that something can be put before; and what that may write.
+    /// Where instruction `index` of block `id` reads its target from, if it is an indirect call or tail
+    /// call that something can be put before; and what that may write.
     fn pointer(&self, id: BlockId, index: u32) -> Option<(Source, RegSet)> {
         let function = self.function;
         let exit = function.blocks[id.index()].exit;

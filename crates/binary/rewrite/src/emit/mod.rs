@@ -187,7 +187,7 @@ fn counters(function: &Function, mode: Mode) -> Vec<Place> {
                     places.sort_unstable();
                     places
                 }
-                // Blocks tell most of the edges as well.
+                // Counts of blocks give most of the edges as well.
                 None => blocks(),
             }
         }

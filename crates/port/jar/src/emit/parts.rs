@@ -95,7 +95,7 @@ impl Emitter<'_> {
         label
     }
 
-    /// Leaves results in the arrays, and tells that the function returns.
+    /// Leaves results in the arrays, and notes that the function returns.
     pub(super) fn leave_part(&mut self, signature: &Signature, ints: u16, fps: u16) {
         let vars: &[Var] = match signature.returns {
             Returns::Int => &[V0],
