@@ -23,6 +23,7 @@ pub mod kernel;
 pub mod kernel_live;
 pub mod lab;
 pub mod page;
+pub mod papers;
 pub mod postgres;
 pub mod proc;
 pub mod repo;

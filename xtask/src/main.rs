@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::{
     attach, bench, census, ci, corpus, demo, docs, examples, fuzz, jar, kernel, kernel_live, lab,
-    requests, rpc, smp, tidy, torture,
+    papers, requests, rpc, smp, tidy, torture,
 };
 
 /// Chores of the Fettle repository.
@@ -42,6 +42,8 @@ enum Chore {
     /// Benchmarks
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Measures the headline results of the papers again, and writes a page for each
+    Papers(papers::Options),
     /// Runs the fuzz targets for a while
     Fuzz(fuzz::Options),
     /// Runs every documented example, and compares what it prints
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         }
         Chore::Lab(options) => lab::run(&options),
         Chore::Bench(which) => bench::run(&which),
+        Chore::Papers(options) => papers::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Examples(options) => examples::run(&options).map(|score| score.failed == 0),
         Chore::Docs(options) => docs::run(&options),

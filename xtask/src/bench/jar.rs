@@ -38,6 +38,20 @@ pub struct Options {
     pub fettle: Option<PathBuf>,
 }
 
+impl Options {
+    /// Programs whose name contains a text, on the machine's own JVM.
+    pub fn some(filter: &str, rounds: usize, fettle: &Path) -> Options {
+        Options {
+            filter: filter.to_owned(),
+            rounds,
+            cold: 1,
+            jvm: vec!["java".into()],
+            java: Vec::new(),
+            fettle: Some(fettle.to_path_buf()),
+        }
+    }
+}
+
 /// A program with what it is given to do.
 struct Subject {
     name: &'static str,

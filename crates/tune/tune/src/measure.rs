@@ -74,7 +74,7 @@ impl Switch<'_, '_> {
 
 /// The patches that switch a process to its rewritten text, and back. Functions that a thread stays
 /// in for long call others in rewritten text: deopt jumps lead those calls back, too.
-pub(crate) fn ways(process: &Process, codes: &[Rewritten], besides: &Ways) -> Ways {
+fn ways(process: &Process, codes: &[Rewritten], besides: &Ways) -> Ways {
     let mut ways = Ways::default();
     for code in codes {
         if is_there(process, code) {
@@ -94,6 +94,20 @@ fn is_there(process: &Process, code: &Rewritten) -> bool {
     let known = &code.linked.constants[from as usize..];
     let known = &known[..known.len().min(256)];
     process.read(code.eh_frame_hdr, known.len()).ok().as_deref() == Some(known)
+}
+
+/// Compares rewritten text that this very process has installed, and knows.
+///
+/// # Errors
+///
+/// When the processes cannot be switched, or do no work that could be seen.
+pub fn measure_installed(
+    family: &mut ProcessGroup<'_>,
+    (codes, besides): (&[Rewritten], &Ways),
+    plan: &Plan,
+    stop: Stop<'_>,
+) -> Result<Measured, TuneError> {
+    measure(family, &|process| Ok(ways(process, codes, besides)), plan, stop)
 }
 
 /// Compares; rewritten text is in place in all of the process group, and is again afterwards.

@@ -121,7 +121,11 @@ fn all_count_and_are_compared() {
         wanted: Wanted::default(),
         time: Duration::from_millis(500),
         group: Group::default(),
-        measure: measure::Plan { work: Work::Calls, pairs: 5, turn: Duration::from_millis(100) },
+        measure: measure::Plan {
+            work: Work::Calls,
+            rounds: Rounds { enough: 5, most: 5 },
+            turn: Duration::from_millis(100),
+        },
         keep: false,
         dry_run: false,
         alone: false,
@@ -186,7 +190,7 @@ fn the_fastest_of_several_ways_stays() {
         group: Group::default(),
         measure: measure::Plan {
             work: Work::Command(work),
-            pairs: 5,
+            rounds: Rounds { enough: 5, most: 5 },
             turn: Duration::from_millis(100),
         },
         keep: false,

@@ -38,7 +38,11 @@ fn options() -> Options {
         wanted: Wanted::default(),
         time: TIME,
         group: Group::default(),
-        measure: measure::Plan { work: Work::Calls, pairs: 5, turn: Duration::from_millis(50) },
+        measure: measure::Plan {
+            work: Work::Calls,
+            rounds: Rounds { enough: 5, most: 5 },
+            turn: Duration::from_millis(50),
+        },
         keep: false,
         dry_run: true,
         alone: true,

@@ -54,7 +54,11 @@ fn stays(name: &str, flags: &[&str], leads: bool) {
         assert!(looks_in(&process, &codes, 20) >= 19);
         // Original text is what runs when it is its turn.
         let code = (&codes[..], &installed.besides);
-        let plan = measure::Plan { work: Work::Calls, pairs: 5, turn: Duration::from_millis(50) };
+        let plan = measure::Plan {
+            work: Work::Calls,
+            rounds: Rounds { enough: 5, most: 5 },
+            turn: Duration::from_millis(50),
+        };
         let measured = measure::measure(&mut family, code, &plan, Stop(&NEVER)).unwrap();
         assert!(measured.stops.len() >= 20, "{measured:?}");
         assert!(looks_in(&process, &codes, 20) >= 19);
@@ -89,7 +93,11 @@ fn where_threads_are_is_told() {
         wanted: Wanted::default(),
         time: Duration::from_millis(300),
         group: Group::default(),
-        measure: measure::Plan { work: Work::Calls, pairs: 5, turn: Duration::from_millis(50) },
+        measure: measure::Plan {
+            work: Work::Calls,
+            rounds: Rounds { enough: 5, most: 5 },
+            turn: Duration::from_millis(50),
+        },
         keep: true,
         dry_run: false,
         alone: false,
@@ -121,7 +129,11 @@ fn turns_that_are_too_short_for_work_are_taken_again() {
     let installed = fettle_tune::install_in_group(&logs, &target, &mut family, &codes).unwrap();
     // Grows by a hundred in a second.
     let work = Work::Command("tr -d . < /proc/uptime".to_owned());
-    let plan = measure::Plan { work, pairs: 5, turn: Duration::from_millis(40) };
+    let plan = measure::Plan {
+        work,
+        rounds: Rounds { enough: 5, most: 5 },
+        turn: Duration::from_millis(40),
+    };
     let code = (&codes[..], &installed.besides);
     let measured = measure::measure(&mut family, code, &plan, Stop(&NEVER)).unwrap();
     assert!(measured.ratios.len() == 5 && measured.idle > 0, "{measured:?}");

@@ -54,6 +54,21 @@ pub struct Options {
     pub json: bool,
 }
 
+impl Options {
+    /// All programs, without BOLT.
+    pub fn some(fettle: &Path) -> Options {
+        Options {
+            pairs: 40,
+            turn: 0.5,
+            time: 5.0,
+            programs: Vec::new(),
+            bolt: false,
+            fettle: Some(fettle.to_path_buf()),
+            json: false,
+        }
+    }
+}
+
 fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(SUBJECTS.iter().map(|subject| subject.name))
 }

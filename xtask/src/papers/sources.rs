@@ -1,0 +1,181 @@
+//! What is measured once, and read by several tables.
+
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::Value as Json;
+
+use super::table::Value;
+use crate::bench::{self, machine};
+use crate::{proc, repo};
+
+/// A measurement, or why there is none.
+type Measured = OnceCell<std::result::Result<Json, String>>;
+
+/// What is measured once.
+pub struct Sources {
+    /// The command.
+    pub fettle: PathBuf,
+    /// Few rounds.
+    pub quick: bool,
+    /// Its folder for what it measures.
+    pub place: PathBuf,
+    observing: Measured,
+    systems: Measured,
+    messages: Measured,
+    probes: Measured,
+    jars: Measured,
+    tuned: Measured,
+}
+
+impl Sources {
+    /// Nothing is measured yet.
+    pub fn new(fettle: PathBuf, quick: bool) -> Result<Sources> {
+        Ok(Sources {
+            fettle,
+            quick,
+            place: repo::target_folder("papers")?,
+            observing: OnceCell::new(),
+            systems: OnceCell::new(),
+            messages: OnceCell::new(),
+            probes: OnceCell::new(),
+            jars: OnceCell::new(),
+            tuned: OnceCell::new(),
+        })
+    }
+
+    /// Rounds for a figure, or for a first look.
+    fn rounds(&self) -> usize {
+        if self.quick { 6 } else { 20 }
+    }
+
+    /// What observing calls costs.
+    pub fn observing(&self) -> Result<&Json> {
+        once(&self.observing, || self.fettle(&self.observing_command()))
+    }
+
+    /// Its arguments.
+    pub fn observing_command(&self) -> Vec<String> {
+        words(&format!("bench probes --rounds {} --json", self.rounds()))
+    }
+
+    /// The systems that start here, the native one first.
+    pub fn hosts(&self) -> Vec<&'static str> {
+        let starts = |host: &str| {
+            let check = ["compare", "--check", "--on", "native", "--on", host];
+            Command::new(&self.fettle).args(check).output().is_ok_and(|out| out.status.success())
+        };
+        let hosts = ["uml", "gvisor:ptrace", "gvisor:systrap"];
+        ["native"].into_iter().chain(hosts.into_iter().filter(|host| starts(host))).collect()
+    }
+
+    /// Calls on several systems.
+    pub fn systems(&self) -> Result<&Json> {
+        once(&self.systems, || self.fettle(&self.systems_command()))
+    }
+
+    /// Its arguments.
+    pub fn systems_command(&self) -> Vec<String> {
+        let on: String = self.hosts().iter().map(|host| format!(" --on {host}")).collect();
+        words(&format!("compare{on} --hold --rounds {} --json", self.rounds()))
+    }
+
+    /// Messages between processes, and making processes.
+    pub fn messages(&self) -> Result<&Json> {
+        once(&self.messages, || self.fettle(&self.messages_command()))
+    }
+
+    /// Its arguments.
+    pub fn messages_command(&self) -> Vec<String> {
+        words(&format!("bench ipc --rounds {} --json", if self.quick { 1 } else { 5 }))
+    }
+
+    /// What probes cost programs.
+    pub fn probes(&self) -> Result<&Json> {
+        once(&self.probes, || {
+            let json = self.place.join("probe.json");
+            let options = bench::probe::Options {
+                quick: self.quick,
+                rounds: None,
+                json: Some(json.clone()),
+                ..bench::probe::Options::quick(&self.fettle)
+            };
+            bench::probe::run(&options)?;
+            read(&json)
+        })
+    }
+
+    /// Programs as jars.
+    pub fn jars(&self) -> Result<&Json> {
+        once(&self.jars, || {
+            let options = bench::jar::Options::some("", self.rounds(), &self.fettle);
+            bench::jar::run(&options)?;
+            read(&repo::target().join("bench/jar/jar.json"))
+        })
+    }
+
+    /// Running programs with their code laid out anew.
+    pub fn tuned(&self) -> Result<&Json> {
+        once(&self.tuned, || {
+            let options = bench::tune::Options::some(&self.fettle);
+            bench::tune::run(&options)?;
+            read(&repo::target().join("bench/tune/tune.json"))
+        })
+    }
+
+    fn fettle(&self, arguments: &[String]) -> Result<Json> {
+        let text = proc::output_of(Command::new(&self.fettle).args(arguments))?;
+        serde_json::from_str(&text).with_context(|| arguments.join(" "))
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> Json {
+        machine::describe()
+    }
+}
+
+fn once(cell: &Measured, measure: impl FnOnce() -> Result<Json>) -> Result<&Json> {
+    cell.get_or_init(|| measure().map_err(|error| format!("{error:#}")))
+        .as_ref()
+        .map_err(|why| anyhow!("{why}"))
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+fn read(path: &Path) -> Result<Json> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// Of `fettle compare` and `bench probes`: the ratio of an operation on a system to the first.
+pub fn ratio(report: &Json, operation: &str, system: &str) -> Option<Value> {
+    let systems = report["systems"].as_array()?;
+    let at = systems.iter().position(|s| s["name"] == system)?;
+    let rows = report["loads"][0]["rows"].as_array()?;
+    let cell = &rows.iter().find(|row| row["name"] == operation)?["cells"][at];
+    let ratio = &cell["ratio"];
+    let interval = ratio["low"].as_f64().zip(ratio["high"].as_f64());
+    Some(Value { value: ratio["value"].as_f64()?, interval })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_found() {
+        let report = serde_json::json!({
+            "systems": [{ "name": "native" }, { "name": "uml" }],
+            "loads": [{ "rows": [{ "name": "null", "cells": [
+                { "ratio": null }, { "ratio": { "value": 9.0, "low": 8.0, "high": 10.0 } }] }] }],
+        });
+        let found = ratio(&report, "null", "uml").unwrap();
+        assert_eq!((found.value, found.interval), (9.0, Some((8.0, 10.0))));
+        assert!(ratio(&report, "null", "native").is_none());
+        assert!(ratio(&report, "fork", "uml").is_none());
+    }
+}
