@@ -18,7 +18,7 @@ use crate::error::TuneError;
 use crate::group::ProcessGroup;
 use crate::group_patches::GroupPatches;
 use crate::install::{self, Installed};
-use crate::measure::{self, WaysOf};
+use crate::measure;
 use crate::module::{Module, Recipe};
 use crate::osr::Seen;
 use crate::patch_sites::Callers;
@@ -26,6 +26,7 @@ use crate::profile::{Fit, Saved, Subject};
 use crate::rewritten::Rewritten;
 use crate::samples;
 use crate::stalls;
+use crate::switching::Ways;
 use crate::target::{LOADING, Target};
 use crate::{Stop, Wanted, lift, work};
 
@@ -186,8 +187,8 @@ fn tune_once(
     };
     let Tuning { mut family, tell, .. } = tuning;
     let besides = outcome.installed.as_ref().map(|i| i.besides.clone()).unwrap_or_default();
-    let ways = |process: &Process| Ok(measure::ways(process, &everywhere.codes, &besides));
-    let Some(last) = watch(&mut family, &ways, (options, pause, first), stop, tell)? else {
+    let code = (&everywhere.codes[..], &besides);
+    let Some(last) = watch(&mut family, code, (options, pause, first), stop, tell)? else {
         return Ok((outcome, false));
     };
     everywhere.revert()?;
@@ -269,9 +270,9 @@ impl<'a> Tuning<'a, '_> {
             }
             self.step("measuring");
             let besides = outcome.installed.as_ref().map(|i| i.besides.clone()).unwrap_or_default();
-            let ways = |process: &Process| Ok(measure::ways(process, &everywhere.codes, &besides));
+            let code = (&everywhere.codes[..], &besides);
             let plan = &self.options.measure;
-            Ok(Some(measure::measure(&mut self.family, &ways, plan, self.stop)?))
+            Ok(Some(measure::measure_installed(&mut self.family, code, plan, self.stop)?))
         })();
         let gain = |measured: &Measured| {
             measured.is_gain() && least.is_none_or(|least| measured.ratio < least.ratio)
@@ -335,7 +336,7 @@ fn unusable(why: String) -> TuneError {
 /// open the next one decides with it. `None` if the process has ended, or we are to end.
 fn watch(
     family: &mut ProcessGroup<'_>,
-    ways_of: WaysOf<'_>,
+    code: (&[Rewritten], &Ways),
     (options, pause, first): (&Options, Duration, &Measured),
     stop: Stop<'_>,
     tell: &mut dyn FnMut(News<'_>),
@@ -346,7 +347,7 @@ fn watch(
         if open.is_none() && stop.wait(pid, pause).is_err() {
             return Ok(None);
         }
-        let measured = match measure::measure(family, ways_of, &options.measure, stop) {
+        let measured = match measure::measure_installed(family, code, &options.measure, stop) {
             Ok(measured) => measured,
             Err(TuneError::Interrupted { .. }) => return Ok(None),
             Err(_) if !family.lead.is_same() => return Ok(None),

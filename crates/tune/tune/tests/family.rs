@@ -8,7 +8,8 @@ use std::time::Duration;
 use common::Running;
 use fettle_live::{Journal, Process, Undoing};
 use fettle_tune::{
-    Group, News, Options, ProcessGroup, Rewritten, Stop, Target, TuneError, Wanted, Work, measure,
+    Group, News, Options, ProcessGroup, Rewritten, Rounds, Stop, Target, TuneError, Wanted, Work,
+    measure,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);

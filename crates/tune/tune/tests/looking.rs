@@ -10,7 +10,7 @@ use fettle_place::Counts;
 use fettle_record::perf::Looks;
 use fettle_tune::count::{self, Profile};
 use fettle_tune::module::Module;
-use fettle_tune::{Group, Options, ProcessGroup, Stop, Target, Wanted, Work, measure};
+use fettle_tune::{Group, Options, ProcessGroup, Rounds, Stop, Target, Wanted, Work, measure};
 
 const TIME: Duration = Duration::from_secs(2);
 static NEVER: AtomicBool = AtomicBool::new(false);

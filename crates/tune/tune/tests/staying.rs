@@ -9,7 +9,9 @@ use std::time::Duration;
 use common::Running;
 use fettle_live::{Journal, Process, Ranges, ReturnTable, Undoing};
 use fettle_tune::count::{self, Wait};
-use fettle_tune::{Group, Options, ProcessGroup, Rewritten, Stop, Target, Wanted, Work, measure};
+use fettle_tune::{
+    Group, Options, ProcessGroup, Rewritten, Rounds, Stop, Target, Wanted, Work, measure,
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 static NEVER: AtomicBool = AtomicBool::new(false);
@@ -59,7 +61,7 @@ fn stays(name: &str, flags: &[&str], leads: bool) {
             rounds: Rounds { enough: 5, most: 5 },
             turn: Duration::from_millis(50),
         };
-        let measured = measure::measure(&mut family, code, &plan, Stop(&NEVER)).unwrap();
+        let measured = measure::measure_installed(&mut family, code, &plan, Stop(&NEVER)).unwrap();
         assert!(measured.stops.len() >= 20, "{measured:?}");
         assert!(looks_in(&process, &codes, 20) >= 19);
         // As another Fettle would, which knows the log alone.
@@ -135,8 +137,8 @@ fn turns_that_are_too_short_for_work_are_taken_again() {
         turn: Duration::from_millis(40),
     };
     let code = (&codes[..], &installed.besides);
-    let measured = measure::measure(&mut family, code, &plan, Stop(&NEVER)).unwrap();
-    assert!(measured.ratios.len() == 5 && measured.idle > 0, "{measured:?}");
+    let measured = measure::measure_installed(&mut family, code, &plan, Stop(&NEVER)).unwrap();
+    assert_eq!(measured.ratios.len(), 5, "{measured:?}");
     let journal = Journal::open(&logs, process.pid()).unwrap().unwrap();
     fettle_live::undo(journal, Undoing::within(PATIENCE)).unwrap();
     staying.end();
