@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::Paper;
+use super::paper::Paper;
 use super::table::{Row, Table, Value};
 use crate::{apt, proc, repo};
 

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use serde_json::Value as Json;
 
-use super::Paper;
+use super::paper::Paper;
 use super::sources::Sources;
 use super::table::{Row, Table, Value};
 

@@ -14,14 +14,15 @@ mod application_kernel;
 mod cibyl;
 mod lopi;
 mod page;
+mod paper;
 mod positioning;
 mod request_tracking;
 mod smp_port;
 mod sources;
 mod table;
 
+use paper::Paper;
 use sources::Sources;
-use table::Table;
 
 /// What to measure again.
 #[derive(clap::Args, Debug, Clone)]
@@ -37,17 +38,6 @@ pub struct Options {
     /// Where the pages go [default: docs/papers]
     #[arg(long)]
     output: Option<PathBuf>,
-}
-
-/// A paper.
-struct Paper {
-    /// Its name on the command line, and its page's.
-    name: &'static str,
-    title: &'static str,
-    /// Measures its tables.
-    tables: fn(&Sources) -> Vec<Result<Table>>,
-    /// Tables and figures without a counterpart here, and why.
-    missing: &'static [(&'static str, &'static str)],
 }
 
 const PAPERS: [Paper; 6] = [

@@ -61,11 +61,7 @@ fn plot(rows: &[Row]) -> Option<String> {
     const LEFT: f64 = 190.0;
     const BAR: f64 = 9.0;
     const GAP: f64 = 8.0;
-    let values = rows.iter().flat_map(|row| {
-        let ours = row.ours.map(|v| v.value);
-        [row.paper, ours, row.peer.as_ref().map(|(_, v)| v.value)].into_iter().flatten()
-    });
-    let positive: Vec<f64> = values.filter(|value| *value > 0.0).collect();
+    let positive = positive(rows);
     let least = positive.iter().copied().fold(1.0f64, f64::min);
     let most = positive.iter().copied().fold(1.0f64, f64::max);
     if positive.len() < 2 || most <= least {
@@ -126,6 +122,15 @@ fn plot(rows: &[Row]) -> Option<String> {
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {}' color='#555'><style>{style}</style>\n{body}{key}\n</svg>\n",
         y + 20.0
     ))
+}
+
+/// All values that a logarithmic scale can show.
+fn positive(rows: &[Row]) -> Vec<f64> {
+    let values = rows.iter().flat_map(|row| {
+        let ours = row.ours.map(|v| v.value);
+        [row.paper, ours, row.peer.as_ref().map(|(_, v)| v.value)].into_iter().flatten()
+    });
+    values.filter(|value| *value > 0.0).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use super::Paper;
+use super::paper::Paper;
 use super::sources::Sources;
 use super::table::{Row, Table, Value};
 

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::Value as Json;
 
-use super::Paper;
+use super::paper::Paper;
 use super::sources::{Sources, ratio};
 use super::table::{Row, Table, Value};
 

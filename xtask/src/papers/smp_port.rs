@@ -1,6 +1,6 @@
 //! The industrial SMP port (2008), and the thesis' chapters 2 to 4.
 
-use super::Paper;
+use super::paper::Paper;
 
 pub const PAPER: Paper = Paper {
     name: "smp-port",
