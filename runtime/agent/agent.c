@@ -1,6 +1,6 @@
 /* The agent: the slow paths of probes, inside the observed process.
  *
- * It runs on the program's stack in the middle of the program's functions, so it uses no vector
+ * It executes on the program's stack in the middle of the program's functions, so it uses no vector
  * register, no libc, no system call and no memory but the thread block; the entries in entries.S
  * keep every general-purpose register. It is linked to one flat position-independent piece of
  * code that is put in front of a module's rewritten text.
@@ -174,7 +174,7 @@ static void close_top(volatile struct thread_block *b, u64 time, volatile struct
     caller->child_ticks += ticks;
     caller->children++;
     a->total_ticks += ticks;
-    /* What runs on another stack is not within it. */
+    /* What executes on another stack is not within it. */
     a->self_ticks += ticks > top->child_ticks ? ticks - top->child_ticks : 0;
     a->children += top->children;
     a->below += b->ended - top->ended_before;

@@ -1,4 +1,4 @@
-/* The agent of programs that record themselves: what `fettle instrument` puts into a file beside
+/* The agent of programs that record themselves: what `fettle instrument` puts into a file together with
  * the rewritten text, in place of a tracer and a collector.
  *
  * Unless it is asked to record (FETTLE_RECORD names a folder) the program runs its original text.
@@ -526,7 +526,7 @@ static u64 own_path(char *path, u64 room)
 #ifdef FETTLE_OBJECT
 #include "objects.h"
 #else
-/* Copies the file's map of functions beside the slots, so that a trace needs no other file. */
+/* Copies the file's map of functions next to the slots, so that a trace needs no other file. */
 static void copy_map(void)
 {
     struct data *d = &fettle_data;

@@ -198,7 +198,7 @@ static int open_data(void)
     return 1;
 }
 
-/* The chunks, each with its address and length in front, beside the slots. */
+/* The chunks, each with its address and length in front, next to the slots. */
 static void copy_map(void)
 {
     struct data *d = &fettle_data;

@@ -565,7 +565,7 @@ FETTLE__COLD struct fettle_writer *fettle__writer(struct fettle_sensor *s,
         }
         tid = fettle__tid();
         if ((state & 3) == FETTLE__OPENING(0) && fettle__thread_lives(state >> 2)) {
-            /* Wait for the other thread; not if it is us, whom a signal handler interrupted, and
+            /* Wait for the other thread; not if it is this thread, interrupted by a signal handler, and
              * not for ever, as a handler may have left the making by siglongjmp. */
             if (state != FETTLE__OPENING(tid) && turns++ < FETTLE_MAKING_LIMIT_NS / 20000) {
                 fettle__sleep(20000);

@@ -16,9 +16,9 @@
 //! `$XDG_RUNTIME_DIR/fettle` (or `/dev/shm/fettle-UID`), with `FETTLE_SENSORS=/path` in that
 //! folder. `fettle sensors read web.request` reads it, also after the program was killed.
 //!
-//! Everything here may be used in signal handlers, the first use too, and keeps `errno`. A child
-//! of a fork has sensors of its own. The C header `fettle.h` beside this crate does the same in
-//! the same words; [`fettle_abi::sensor`] has the layouts and `docs/internals/sensors.md` the guarantees.
+//! Everything here may be used in signal handlers, the first use too, and keeps `errno`. A child of a
+//! fork has sensors of its own. The C header `fettle.h` next to this crate does the same in the same
+//! words; [`fettle_abi::sensor`] has the layouts and `docs/internals/sensors.md` the guarantees.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("fettle knows x86-64 Linux only");
@@ -94,7 +94,7 @@ impl<K> Sensor<K> {
         Sensor { name, major, minor, instance: 0, policy, slots, cell_log2, ring_log2, kind }
     }
 
-    /// Tells sensors with the same name and numbers in one process apart.
+    /// Distinguishes sensors with the same name and numbers in one process.
     pub const fn instance(self, instance: u32) -> Sensor<K> {
         Sensor { instance, ..self }
     }

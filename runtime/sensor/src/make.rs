@@ -36,7 +36,7 @@ impl Origin {
             let tid = sys::tid();
             let opening = tid << 2 | OPENING;
             if state & OPENING == OPENING && sys::thread_lives(state >> 2) {
-                // Wait for the other thread; not if it is us, whom a signal handler interrupted,
+                // Wait for the other thread; not if it is this thread, interrupted by a signal handler,
                 // and not for ever, as a handler may have left the making by `siglongjmp`.
                 if state != opening && turns < MAKING_LIMIT_NS / SLEEP_NS {
                     turns += 1;

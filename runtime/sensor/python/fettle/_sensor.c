@@ -178,7 +178,7 @@ static PyMethodDef histogram_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* A sensor lives as long as its process: threads have what belongs to it. So its object is never freed,
+/* A sensor exists as long as its process: threads have what belongs to it. So its object is never freed,
  * even if nothing refers to it any more. */
 static void keep(PyObject *self) { (void)self; }
 

@@ -65,7 +65,7 @@ public abstract class Sensor {
     private volatile State state = State.UNOPENED;
     ByteBuffer memory;
     private FileChannel file;
-    /** Who has a slot; one whose thread has ended is free. */
+    /** The thread that has a slot; one whose thread has ended is free. */
     private AtomicReferenceArray<WeakReference<Thread>> owners;
     private final ThreadLocal<Writer> writers = ThreadLocal.withInitial(this::claim);
 
