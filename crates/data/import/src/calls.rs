@@ -1,5 +1,5 @@
-//! Calls that stubs of protoc-gen-fettle reported: what `fettle sensors read rpc.calls --json` writes, with
-//! the names of services, methods and fields from the names files beside the stubs.
+//! Calls that stubs of protoc-gen-fettle reported: what `fettle sensors read rpc.calls --json` writes,
+//! with the names of services, methods and fields from the names files next to the stubs.
 //!
 //! A call is one event, committed at its end; it becomes `rpc_begin` and `rpc_end`, and an event of the
 //! method with the fields that are marked in the service's description. Hooks become `rpc_hook`.

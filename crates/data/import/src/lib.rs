@@ -10,9 +10,9 @@
 //!                                                   sink: events/NAME-NNNN.parquet
 //! ```
 //!
-//! What the kernel's tracepoints and system calls tell becomes the same events that
-//! `fettle record --kernel` writes, so that schemas, `fettle requests` and `fettle ui` work on them
-//! unchanged. Memory does not grow with the input, but for what JSON files without line ends hold.
+//! What the kernel's tracepoints and system calls report becomes the same events that `fettle record
+//! --kernel` writes, so that schemas, `fettle requests` and `fettle ui` work on them unchanged. Memory
+//! does not grow with the input, but for what JSON files without line ends hold.
 //!
 //! Nothing in a file makes the crate panic. What cannot be read is counted, with its reason; what makes
 //! it impossible to go on is an error with the file and the place in it.

@@ -49,12 +49,12 @@ pub struct Sink {
     base_ns: u64,
     last_ns: u64,
     events: u64,
-    /// Who there was.
+    /// The processes and threads that there were.
     pub tasks: Tasks,
     losses: BTreeMap<String, u64>,
     cpu_losses: BTreeMap<u32, u64>,
     notes: Vec<String>,
-    /// The thread that runs, by processor, for events that do not tell.
+    /// The thread that runs, by processor, for events that do not name it.
     running: FxHashMap<u32, u32>,
     /// Reused for each event.
     values: Vec<u64>,

@@ -42,7 +42,7 @@ pub trait Source {
         Vec::new()
     }
 
-    /// Tells what was lost, and what should be said, when no event is left.
+    /// Reports what was lost, and what should be said, when no event is left.
     fn finish(&mut self, sink: &mut Sink);
 }
 

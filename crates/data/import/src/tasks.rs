@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use fettle_trace::{Process, Thread};
 
-/// Who there was, and from when to when, by the foreign clock.
+/// The processes and threads that there were, and from when to when, by the foreign clock.
 #[derive(Debug, Default)]
 pub struct Tasks {
     processes: Vec<Process>,
@@ -12,7 +12,7 @@ pub struct Tasks {
     process_of: HashMap<u32, usize>,
     threads: Vec<Thread>,
     thread_of: HashMap<u32, usize>,
-    /// Living threads and who begot them.
+    /// Living threads and their parents.
     begot: HashMap<u32, u32>,
 }
 

@@ -22,11 +22,11 @@ pub struct Tracepoints {
     faults: HashMap<u32, u64>,
     /// The trace has `sched_waking`; then `sched_wakeup` adds nothing.
     waking: bool,
-    /// Flags of the calls that `task_newtask` told of, by child.
+    /// Flags of the calls that `task_newtask` reported, by child.
     children: HashMap<u32, bool>,
 }
 
-/// How many children are remembered whose fork is not told of.
+/// How many children are remembered whose fork is not reported.
 const CHILDREN_MAX: usize = 1 << 16;
 
 impl Tracepoints {
@@ -187,7 +187,7 @@ impl Tracepoints {
         fields: &[Field<'_>],
     ) -> Result<()> {
         let number = |names: &[&str]| find(fields, names).and_then(Value::bits);
-        // `raw_syscalls` tell a number.
+        // `raw_syscalls` give a number.
         let of_number = number(&["id", "NR"]).filter(|_| call.is_empty());
         if entry {
             let unknown;
@@ -219,7 +219,7 @@ impl Tracepoints {
     }
 }
 
-/// Whether a tracepoint is of a system call: its beginning, and the call's name if it tells.
+/// Whether a tracepoint is of a system call: its beginning, and the call's name if it says so.
 fn call_of(name: &str) -> Option<(bool, &str)> {
     match name {
         "sys_enter" => return Some((true, "")),

@@ -144,7 +144,7 @@ fn of_the_kernel(name: &str, format: Format) -> common::Made {
         assert!(rows.contains_key(kind), "{name}: no {kind} in {rows:?}");
     }
     assert_eq!((rows["sent"], rows["accept"]), (6, 1), "{name}");
-    // Who works on a thread of the process is of the process.
+    // A thread that works for the process is of the process.
     let sent = made.events("sent");
     let mut processes: Vec<&str> = sent.iter().map(|row| row[1].as_str()).collect();
     processes.dedup();

@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::error::{Error, Result};
 use crate::source::{SourceTrace, Threads};
 
-/// What probes of a trace have measured, as far as it can stand beside other traces' in one.
+/// What probes of a trace have measured, as far as it can go into one trace with others'.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Measure {
     pub(crate) mode: ProbeMode,

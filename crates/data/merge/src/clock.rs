@@ -46,7 +46,7 @@ impl Line {
         }
     }
 
-    /// The way back.
+    /// The inverse mapping.
     pub fn inverse(&self) -> Line {
         let rate = 1.0 + self.drift;
         Line { offset_ns: -self.offset_ns / rate, drift: 1.0 / rate - 1.0 }

@@ -47,7 +47,7 @@ pub enum Error {
         a: PathBuf,
         /// The other.
         b: PathBuf,
-        /// Whom.
+        /// The process.
         pid: u32,
     },
     /// No messages.

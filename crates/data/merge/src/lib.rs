@@ -65,7 +65,7 @@ pub struct Merged {
 pub fn merge(merge: &Merge<'_>, stop: &dyn Fn() -> bool) -> Result<Merged> {
     let Merge { traces, offsets_ns, output } = merge;
     check(traces)?;
-    // Which connections there are between whom.
+    // The connections, and between which processes each is.
     let mut texts = Texts::default();
     let openings: Result<Vec<Openings>> =
         traces.iter().map(|trace| Openings::read(trace, &mut texts)).collect();

@@ -102,7 +102,7 @@ impl Openings {
         let matches = |((a, b), (connected, accepted)): (&Pair, &(u32, u32))| {
             let other = there.of.get(&(*b, *a)).copied().unwrap_or_default();
             let own = is_own(texts.text(*a)) || is_own(texts.text(*b));
-            // Who both opens and accepts it knows both sides by itself.
+            // A machine that both opens and accepts it knows both sides by itself.
             let once = *accepted == 0 && !self.of.contains_key(&(*b, *a));
             let there_too = other == (0, *connected) && !there.of.contains_key(&(*a, *b));
             !own && once && *connected > 0 && there_too

@@ -84,7 +84,7 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
-    /// A kind of event that cannot be, or not beside what is there.
+    /// A kind of event that cannot be, or not together with what is there.
     #[error("event {kind:?}: {problem}")]
     Event {
         /// The kind's name.

@@ -10,7 +10,7 @@
 //!   totals.parquet       calls and time per thread and function, exact
 //!   counters.parquet     block and edge counts
 //!  own.parquet          what the user probe counted
-//!   switches.parquet     when threads were switched out, if the kernel told
+//!   switches.parquet     when threads were switched out, if the kernel said
 //!   calls/NNNNN.parquet  one row per call, in order of its end, thread after thread
 //!   events/NAME-NNNN.parquet  events of the kernel and of imports, a table per kind
 //!   spool/N.calls        only while recording: raw records of thread N; N.values its arguments,

@@ -59,7 +59,7 @@ pub struct Manifest {
     pub events: Events,
     /// What else was lost, by reason; what [`RunTotals`] counts is not repeated here.
     pub losses: Vec<Loss>,
-    /// Anything else a reader of the trace should be told, one sentence each.
+    /// Anything else that a reader of the trace should know, one sentence each.
     pub notes: Vec<String>,
     /// The machines of a trace that was merged from others; the n-th has the numbers of processes
     /// and threads from n times [`TASKS_OF_A_MACHINE`] on.
@@ -306,7 +306,7 @@ pub struct RunTotals {
     pub left_frames: u64,
     /// Exits that found no frame of theirs.
     pub orphan_exits: u64,
-    /// Entries that found the shadow stack full.
+    /// Entries that found the call-stack mirror full.
     pub shadow_overflows: u64,
     /// Threads that were probed.
     pub threads: u64,

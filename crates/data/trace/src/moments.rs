@@ -1,11 +1,11 @@
 //! Calls and switches in order of time.
 //!
-//! Calls lie thread after thread in order of their ends, so that a program's `main` is the last row
-//! of its thread and the first to begin. To tell begins and ends in order of time, in little memory,
-//! a thread's rows are cut into *windows*, runs of consecutive rows. A call that ends in a window
-//! began in it, or before it: the latter were open when the window began, so they are few, no more
-//! than the stack was deep. One pass over all rows finds them ([`Plan`]); the second goes forward a
-//! window at a time, with the windows' own calls and the few that begin in them and end later.
+//! Calls lie thread after thread in order of their ends, so that a program's `main` is the last row of
+//! its thread and the first to begin. To give begins and ends in order of time, in little memory, a
+//! thread's rows are cut into *windows*, runs of consecutive rows. A call that ends in a window began in
+//! it, or before it: the latter were open when the window began, so they are few, no more than the stack
+//! was deep. One pass over all rows finds them ([`Plan`]); the second goes forward a window at a time,
+//! with the windows' own calls and the few that begin in them and end later.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -385,7 +385,7 @@ impl Source {
 
 /// Calls and switches of a trace in order of time.
 ///
-/// What is in memory is a window of each thread that lives at the time.
+/// What is in memory is a window of each thread that exists at the time.
 pub struct Moments {
     sources: Vec<Source>,
     /// When each source goes on, or earlier.

@@ -13,9 +13,9 @@ use crate::spool::{self, Content, SpoolFile};
 use crate::tables::{Process, Thread};
 use crate::write::write_trace;
 
-/// Converts what the spools of a cut-off recording hold, with whatever tables it had written.
-/// The manifest tells what happened in [`Manifest::recovery`]. Exact totals are not among it:
-/// they died with the program's memory.
+/// Converts what the spools of a cut-off recording hold, with whatever tables it had written. The
+/// manifest says what happened in [`Manifest::recovery`]. Exact totals are not among it: they died with
+/// the program's memory.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The tables beside the calls: plain structs, one Parquet file each.
+//! The tables other than the calls: plain structs, one Parquet file each.
 
 use std::fs::File;
 
@@ -97,7 +97,7 @@ table! {
         module: u32,
         /// Symbol name, as the linker knew it.
         name: String,
-        /// The name as its author wrote it, if it differs and could be told.
+        /// The name as its author wrote it, if it differs and could be demangled.
         demangled: Option<String>,
         /// Link-time address in its module.
         address: u64,

@@ -179,8 +179,8 @@ impl TraceWriter {
     ///
     /// # Errors
     ///
-    /// After an error the folder stays as a recording that was cut off: [`crate::recover`] makes
-    /// a trace of it once the cause is gone.
+    /// After an error the folder holds a recording that was cut off: [`crate::recover`] makes a trace of
+    /// it once the cause is gone.
     pub fn finish(
         mut self,
         finish: Finish,

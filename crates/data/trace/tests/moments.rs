@@ -1,4 +1,4 @@
-//! Calls told in order of time, against a sort of all of them.
+//! Calls in order of time, against a sort of all of them.
 
 mod drawing;
 
@@ -74,8 +74,8 @@ fn begins_and_ends_come_in_order_of_time() {
         found[moment.thread as usize].push(moment);
     }
     for (found, expected) in found.iter().zip(&expected) {
-        // What begins or ends within a tick may be told in another order, and then as nested where
-        // it followed, as the rows say. So: nested, and the same begins and ends.
+        // What begins or ends within a tick may be given in another order, and then as nested where it
+        // followed, as the rows say. So: nested, and the same begins and ends.
         let mut open = Vec::new();
         for moment in found {
             match moment.what {

@@ -176,8 +176,8 @@ impl Source for CtfSource {
     }
 }
 
-/// An event of the kernel: who runs is what the last switch of the processor said, if nothing else
-/// tells.
+/// An event of the kernel: the thread that runs is the one that the processor's last switch named, if
+/// nothing else says it.
 fn kernel(
     event: &Event<'_>,
     route: &Route,

@@ -239,7 +239,7 @@ impl Stream {
         self.events().event(self.batch.row(self.row)?)
     }
 
-    /// The next events, as many as are read at a time, with those that [`Stream::next`] has not told
+    /// The next events, as many as are read at a time, with those that [`Stream::next`] has not given
     /// yet; `None` at the end. To take all of them like this is the fastest way.
     ///
     /// # Errors
@@ -304,7 +304,7 @@ impl Stream {
         let result = self.batch.fill(kinds, &mut cursor);
         (self.at, self.time) = (cursor.now.at, cursor.now.time);
         match result {
-            // What is wrong behind them is found again when they have been told.
+            // What is wrong behind them is found again when they have been given.
             Err(stuck) if self.batch.row(0).is_none() => self.stuck(&stuck),
             _ => Ok(true),
         }
@@ -315,7 +315,7 @@ impl Stream {
     fn stuck(&mut self, stuck: &Stuck) -> Result<bool> {
         match stuck {
             Stuck::Short if self.cut => {
-                // The file was cut off: what is whole has been told.
+                // The file was cut off: what is whole has been given.
                 self.torn += 1;
                 (self.at, self.end) = (0, 0);
                 (self.packet_at, self.packet_bytes) = (self.length, 0);

@@ -54,7 +54,7 @@ pub struct Moments {
 pub struct LeftOut {
     /// A time is missing.
     pub timeless: u64,
-    /// A time is there and is none, or lies beyond what nanoseconds can tell.
+    /// A time is there and is none, or lies beyond what nanoseconds can express.
     pub unfit: u64,
 }
 

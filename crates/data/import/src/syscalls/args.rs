@@ -1,4 +1,4 @@
-//! Arguments of a system call, as far as a trace tells them.
+//! Arguments of a system call, as far as a trace has them.
 //!
 //! Kernel tracepoints give numbers, by place or by name. strace gives texts such as
 //! `3<TCP:[127.0.0.1:80->127.0.0.1:4711]>`, which hold more. Both are read through the same functions.
@@ -19,7 +19,7 @@ pub struct Fd<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// The argument of one of these names, or, where names are not told, the one at `place`.
+    /// The argument of one of these names, or, where the trace has no names, the one at `place`.
     pub fn get(&self, place: usize, names: &[&str]) -> Option<Value<'a>> {
         let Args(fields) = self;
         value::find(fields, names).or_else(|| {

@@ -57,7 +57,7 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// A number for something whose inode is not told.
+    /// A number for something whose inode is not known.
     pub fn new_id(&mut self) -> u64 {
         self.made += 1;
         OWN_IDS + self.made
@@ -69,14 +69,14 @@ impl Descriptors {
         Behind { of, id, local: "".into(), remote: "".into(), nonblocking: false }
     }
 
-    /// What a descriptor is of. A description tells more than what is known from before.
+    /// What a descriptor is of. A description says more than what is known from before.
     pub fn get(&mut self, pid: u32, fd: Fd<'_>) -> Behind {
         let known = self.of.get(&pid).and_then(|of| of.get(&fd.number)).cloned();
         let Some(text) = fd.of else {
             return known.unwrap_or_else(|| self.made(Of::Other));
         };
         let mut told = described(text);
-        // A connection is not told by inode: it keeps the number that it got.
+        // A connection is not identified by inode: it keeps the number that it got.
         match known.filter(|known| known.of == told.of) {
             Some(known) => {
                 told.nonblocking = known.nonblocking;
@@ -186,7 +186,7 @@ fn described(text: &str) -> Behind {
     behind
 }
 
-/// What a file with that path most often is; strace does not tell.
+/// What a file with that path most often is; strace does not say.
 pub fn of_path(path: &str) -> Of {
     match path.strip_prefix("/dev/") {
         Some(rest) if !rest.starts_with("shm/") => Of::Device,

@@ -53,7 +53,7 @@ enum Class {
     /// Makes a descriptor, and is no event.
     Socket,
     Anonymous,
-    /// Tells an address: of this end, of the other.
+    /// Gives an address: of this end, of the other.
     Local,
     Remote,
     Fork,
@@ -375,7 +375,7 @@ impl Calls {
         sink.kernel(Event::Exec, at, &[u64::from(at.pid), u64::from(at.tid), path])
     }
 
-    /// A thread ends; with it its process if it is the last, of which `last` tells.
+    /// A thread ends; with it its process if it is the last, as `last` says.
     pub fn thread_exit(
         &mut self,
         sink: &mut Sink,

@@ -22,7 +22,7 @@ use crate::value::{Field, Value, number, seconds_ns};
 pub struct Head<'a> {
     comm: &'a str,
     tid: u32,
-    /// 0 if it is not told.
+    /// 0 if the line does not say.
     pid: u32,
     cpu: Option<u32>,
     /// ftrace's letters: `h` and `H` are interrupts, `s` a soft one.
@@ -106,7 +106,7 @@ pub fn is_line(text: &str) -> bool {
     head(text).is_some_and(|head| event(head).is_some())
 }
 
-/// The event of a line: its name, its period if perf tells one, and its fields as text.
+/// The event of a line: its name, its period if perf gives one, and its fields as text.
 fn event(head: Head<'_>) -> Option<(&str, Option<u64>, &str)> {
     let mut rest = head.rest;
     let mut period = None;
@@ -116,7 +116,7 @@ fn event(head: Head<'_>) -> Option<(&str, Option<u64>, &str)> {
     {
         (period, rest) = (number.bits(), after.trim_start());
     }
-    // ftrace tells calls as they would be written: `sys_read(fd: 3)`, `sys_read -> 0x5`.
+    // ftrace writes calls as in C: `sys_read(fd: 3)`, `sys_read -> 0x5`.
     if let Some(call) = rest.strip_prefix("sys_") {
         let end = call.find(['(', ' '])?;
         if call[end..].starts_with('(') || call[end..].starts_with(" -> ") {
@@ -289,7 +289,7 @@ impl Source for EventLines {
         if !stack.is_empty() && !name.contains("sched") && !name.contains("sys_") {
             list.push(("stack", Value::Text(&stack)));
         }
-        // perf does not tell what happens in interrupts. What a thread does by itself, it does in a call.
+        // perf does not say what happens in interrupts. What a thread does by itself, it does in a call.
         let is_wakeup = matches!(short, "sched_waking" | "sched_wakeup");
         let interrupt = interrupt || head.perf && is_wakeup && !tracepoints.calls.is_in_call(tid);
         tracepoints.event(sink, at, name.trim_end_matches(':'), &list, interrupt)

@@ -1,8 +1,8 @@
-//! What `strace -f -ttt -T` writes; better still with `-yy`, which tells whose connections are whose.
+//! What `strace -f -ttt -T` writes; better still with `-yy`, which names the addresses of connections.
 //!
-//! A line tells when a call began, and with `-T` how long it took: its end is an event of its own,
-//! which waits here until its time has come. Without `-T` a call is taken to end when its thread's
-//! next line begins, the latest that it can have ended.
+//! A line says when a call began, and with `-T` how long it took: its end is an event of its own, which
+//! waits here until its time has come. Without `-T` a call is taken to end when its thread's next line
+//! begins, the latest that it can have ended.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -27,7 +27,7 @@ pub struct Strace {
     /// Steps whose time has not come, by time and then as they were found.
     steps: BinaryHeap<Reverse<Step>>,
     found: u64,
-    /// The latest time that was read: what comes before it can be told.
+    /// The latest time that was read: what comes before it can be reported.
     read_ns: u64,
     /// The latest time at which something happens: a call that is printed complete was over when
     /// the next line was written.
@@ -43,7 +43,7 @@ pub struct Strace {
     /// Ends whose time is not in the file, by thread.
     endless: HashMap<u32, Did>,
     seen: HashSet<u32>,
-    /// Calls that tell how long they took, and calls that do not.
+    /// Calls whose duration is given, and calls whose is not.
     timed: u64,
     untimed: u64,
     foreign_lines: u64,
@@ -53,7 +53,7 @@ pub struct Strace {
 /// No call waits as long as that: three years after 1970 and later is a date.
 const LATE_NS: u64 = 100_000_000 * 1_000_000_000;
 
-/// Who finds lines earlier than those before by more than this has a clock that was set back.
+/// A source whose lines are earlier than those before by more than this has a clock that was set back.
 const SET_BACK_NS: u64 = 1_000_000_000;
 
 /// What happens at a time.

@@ -261,7 +261,7 @@ fn version_7(reader: &mut Reader, layout: &mut Layout) -> Result<()> {
         ));
     }
     let mut options_at = reader.u64()?;
-    // Sections of options are a chain; one that leads back would never end.
+    // Sections of options are a linked list; a cyclic one would never end.
     for _ in 0..1000 {
         if options_at == 0 {
             return Ok(());

@@ -21,7 +21,7 @@ pub struct Record {
 pub type Problem = &'static str;
 
 impl Page {
-    /// A page, and how many events were lost before it if it tells: `None` if it says that some were,
+    /// A page, and how many events were lost before it if it says so: `None` if it says that some were,
     /// and not how many.
     pub fn new(
         bytes: Vec<u8>,

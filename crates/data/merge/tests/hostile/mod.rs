@@ -103,7 +103,7 @@ fn damage(folder: &Path, patches: &[u8]) {
     let mut bytes = fs::read(file).expect("a file of the trace");
     for [high, low, byte] in patches.as_chunks::<3>().0 {
         let at = usize::from(*high & 0x7f) << 8 | usize::from(*low);
-        // What tells where everything is, is at the end.
+        // The index of everything is at the end.
         let at = if high & 0x80 != 0 { bytes.len().wrapping_sub(1 + at) } else { at };
         if let Some(to) = bytes.get_mut(at) {
             *to = *byte;

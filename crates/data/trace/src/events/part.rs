@@ -166,7 +166,7 @@ pub(super) struct Footer {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GroupClaim {
     pub rows: u64,
-    /// Its earliest time, 0 if it is not told.
+    /// Its earliest time, 0 if the file does not say.
     pub first_ns: u64,
 }
 

@@ -38,9 +38,9 @@ impl Trace {
         Ok((series.into_iter().map(|series| series.kind).collect(), damaged))
     }
 
-    /// All events in order of time; those of one time in order of their kinds' names. `select`
-    /// tells for each kind the places of the fields to read, in the order in which they are
-    /// wanted, or nothing to leave the kind out.
+    /// All events in order of time; those of one time in order of their kinds' names. `select` gives for
+    /// each kind the places of the fields to read, in the order in which they are wanted, or nothing to
+    /// leave the kind out.
     ///
     /// Files whose footers cannot be read are left out and named in the second list.
     pub fn events(
@@ -231,9 +231,9 @@ impl EventStream {
         Ok(self.heads.peek().map(|Reverse((ns, _))| *ns))
     }
 
-    /// The next events, all of one kind, none later than `until_ns`. `code` tells by which code a
-    /// text is to be named. After an error the file that it names is given up, and the events of
-    /// the others can still be read.
+    /// The next events, all of one kind, none later than `until_ns`. `code` gives the code by which a
+    /// text is to be named. After an error the file that it names is given up, and the events of the
+    /// others can still be read.
     pub fn next(
         &mut self,
         until_ns: u64,

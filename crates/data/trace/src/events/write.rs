@@ -96,8 +96,8 @@ impl EventWriter {
         Ok(KindId(self.kinds.len() - 1))
     }
 
-    /// The code of a text, as values name it. Each different text takes its size in memory as long
-    /// as the writer lives.
+    /// The code of a text, as values name it. Each different text takes its size in memory as long as
+    /// the writer exists.
     pub fn text(&mut self, text: &str) -> u32 {
         if let Some(code) = self.codes.get(text) {
             return *code;
