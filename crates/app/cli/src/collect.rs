@@ -80,7 +80,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     if bytes < 1 << 20 { Err("1M is the least".to_owned()) } else { Ok(bytes) }
 }
 
-/// Where keys are kept unless told otherwise.
+/// Where keys are kept unless an option names another folder.
 fn key_folder() -> anyhow::Result<PathBuf> {
     let own = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let config = own("XDG_CONFIG_HOME").map(PathBuf::from);

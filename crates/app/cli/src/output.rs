@@ -306,7 +306,7 @@ pub fn stand(path: &Path) -> anyhow::Result<Stand> {
     }
 }
 
-/// An error and its causes, but for those that have been told already: many say what the system
+/// An error and its causes, but for those that have been reported already: many say what the system
 /// answered themselves.
 pub(crate) fn told(error: &anyhow::Error) -> String {
     let mut text = error.to_string();

@@ -143,7 +143,7 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
     let what = what.by_recorded_name(&trace);
     match show((&trace, &analysis), what, &options, args.json, terminal) {
         Ok(text) => output::print(&text)?,
-        // Looked for and not there: said, and told apart from a failure by the exit status.
+        // Looked for and not there: said, and distinguished from a failure by the exit status.
         Err(error) if is_not_found(&error) => {
             say!("fettle: {error}");
             return Ok(ExitCode::from(1));

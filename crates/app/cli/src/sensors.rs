@@ -18,8 +18,8 @@ const JSON_VERSION: u32 = 1;
 /// Lists that we are the consumer of, each with its clock. One that is dead and was read is done with.
 type Lists = BTreeMap<PathBuf, Option<(List, Clock)>>;
 
-/// So many events are written, and then taken from their lists. When we are killed in between, the next who
-/// reads sees these again.
+/// So many events are written, and then taken from their lists. When we are killed in between, the next
+/// reader sees these again.
 const SAFE_AT_ONCE: usize = 64;
 
 /// Pause between two looks under `--follow`.
@@ -303,7 +303,7 @@ fn clean(directory: &Directory, dry_run: bool, out: &mut impl Write) -> anyhow::
     Ok(found.skipped.is_empty())
 }
 
-/// Who a sensor is, as JSON.
+/// Which sensor it is, as JSON.
 fn describe(sensor: &Sensor) -> Value {
     let Description { name, major, minor, instance, producer, shape } = sensor.description();
     let mut value = json!({

@@ -5,7 +5,7 @@ use std::thread::{self, Builder};
 
 use anyhow::Context;
 
-/// So many run beside those that lift and write, one for each processor.
+/// So many run in addition to those that lift and write, one for each processor.
 const BESIDE: usize = 6;
 
 /// Starts as many threads as a recording takes, and ends them: a limit on processes is reported

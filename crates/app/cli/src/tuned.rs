@@ -77,7 +77,7 @@ pub fn run(args: &TunedArgs) -> anyhow::Result<ExitCode> {
     let mut closed = false;
     daemon.run(stop, &is_changed, |notice| {
         let text = if args.json { json_line(&notice) } else { shown(&notice) };
-        // Who reads it may go; the daemon goes on.
+        // The reader may go; the daemon goes on.
         closed = closed || output::print(&text).is_err();
     });
     Ok(ExitCode::SUCCESS)

@@ -53,7 +53,7 @@ pub fn run(args: &UiArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells where the page is.
+/// Reports where the page is.
 fn announce(args: &UiArgs, subject: &Path, how: &str) -> anyhow::Result<Server> {
     let server = Server::bind(args.port)?;
     let url = server.url();

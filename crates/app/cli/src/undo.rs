@@ -144,7 +144,7 @@ fn undo_one(
     Ok(())
 }
 
-/// Who else may know of changes.
+/// Which other users may know of changes.
 fn no_log(folder: &Path) -> String {
     format!(
         " (there is no log of it in {}; those of another user or $XDG_CACHE_HOME are elsewhere)",

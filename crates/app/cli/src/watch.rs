@@ -137,7 +137,7 @@ fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<E
     watcher.run(stop, |notice| {
         found += u64::from(matches!(notice, Notice::Found(_)));
         let text = if args.json { json_line(&notice) } else { shown(&notice, &names, args.act) };
-        // Who reads it may go; the watching goes on.
+        // The reader may go; the watching goes on.
         closed |= output::print(&text).is_err();
     })?;
     Ok(ExitCode::from(u8::from(found > 0)))

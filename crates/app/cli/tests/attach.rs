@@ -131,7 +131,7 @@ fn what_memory_keeps_of_new_code_leads_to_the_original_where_that_is_wanted() {
     assert!(status == 1 && is_kept_by_memory(&undone), "{undone}");
     let (status, undone) = bench.json(&["undo", &pid.to_string(), "--memory"]);
     assert_eq!(status, 0, "{undone}");
-    // Who called, three times; and the coroutine, eleven deep.
+    // The callers, three times; and the coroutine, eleven deep.
     assert!(undone["changed"].as_u64().unwrap() >= 14, "{undone}");
     assert_original(pid);
     assert!(!bench.journal(pid).exists());
@@ -216,7 +216,7 @@ fn what_was_left_is_taken_away_before_the_next_recording() {
     }
 }
 
-/// Who called is noted while it is recorded, and kept for good.
+/// The caller is noted while it is recorded, and kept for good.
 #[test]
 fn a_recording_of_what_keeps_its_callers_can_be_followed_by_another() {
     let bench = Bench::new();
@@ -541,7 +541,7 @@ fn a_process_that_has_ended_leaves_nothing() {
     assert!(!bench.journal(pid).exists());
 }
 
-/// Who cannot see a process does not take it for one that has ended: its log stays.
+/// A user that cannot see a process does not take it for one that has ended: its log stays.
 #[test]
 fn undo_in_another_pid_namespace_keeps_the_log() {
     let can = Command::new("unshare").args(["--fork", "--pid", "--mount", "true"]).output();
@@ -877,7 +877,7 @@ fn who_was_forked_keeps_nothing_when_its_parent_has_its_own_code_again() {
 
 #[test]
 fn who_neither_reads_nor_writes_is_compared_by_its_other_calls() {
-    // As root, on a kernel that tells its types.
+    // As root, on a kernel with type information (BTF).
     let uid = Command::new("id").arg("-u").output().unwrap().stdout;
     if uid != b"0\n" || !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return eprintln!("skipped 1 test: nobody may count system calls here");
@@ -986,7 +986,7 @@ fn debuggers_and_perf_know_new_code() {
     assert_eq!(running.end(), "right after many rounds\nexit status: 0");
 }
 
-/// What gdb says of a process without being told anything of Fettle: output and warnings.
+/// What gdb says of a process without knowing anything of Fettle: output and warnings.
 fn debugged(pid: i32) -> (String, String) {
     let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-batch", "-p", &pid.to_string(), "-ex", "thread apply all bt"]);

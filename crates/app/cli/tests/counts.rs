@@ -68,7 +68,7 @@ fn edges_tell_all_that_blocks_do() {
     }
 }
 
-/// Who throws, jumps far or ends the program does not come by an exit.
+/// A function that throws, jumps far or ends the program does not pass one of its exits.
 #[test]
 fn exits_are_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -148,7 +148,7 @@ fn layouts_of_a_trace() {
     assert_eq!(nothing.status.code(), Some(2), "{nothing:?}");
 }
 
-/// What hand-written functions are passed beside the ABI, probes leave alone.
+/// What hand-written functions are passed outside of the ABI, probes keep.
 #[test]
 fn hidden_inputs_of_hand_written_code() {
     let folder = tempfile::tempdir().unwrap();

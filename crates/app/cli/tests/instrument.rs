@@ -242,7 +242,7 @@ fn calls_by_process(trace: &Path, function: &str) -> Vec<u64> {
     calls
 }
 
-/// How often the branches of `function` that lead back were taken.
+/// How often the backward branches of `function` were taken.
 fn branches_taken(trace: &Path, function: &str) -> u64 {
     common::assert_right(trace);
     let trace = Trace::open(trace).expect("a trace");

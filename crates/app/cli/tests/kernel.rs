@@ -211,7 +211,7 @@ fn what_cannot_be_is_said_and_nothing_runs() {
     assert!(!ran.exists());
 }
 
-/// A web server that tells its port.
+/// A web server that prints its port.
 const SERVER: &str = "
 import http.server, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -273,7 +273,7 @@ fn followed(trace: &Path, signal: &str) -> (Vec<Value>, Output) {
     // Requests wait for the follower: each is printed while the recording goes on, and nothing else
     // happens until it is.
     let mut all = Vec::new();
-    // Nor is anything told of what came before the recorder saw the server.
+    // Nor is anything reported of what came before the recorder saw the server.
     let seen = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -217,7 +217,7 @@ fn two_servers_that_were_recorded_apart() {
     let same = requests(&path("same"));
     assert!(same.len() == all && alike(&same, &expected) >= most, "{same:?}\n{expected:?}");
 
-    // By another clock, messages tell by which.
+    // By another clock, messages say which one.
     let server = Trace::open(&path("back")).unwrap();
     by_another_clock(&server, &path("far"), 3_200_000_000, 50.0);
     let mut merge = fettle();

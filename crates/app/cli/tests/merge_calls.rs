@@ -18,8 +18,8 @@ fn record(options: &[&str], output: &Path, command: &[&str]) -> Trace {
     Trace::open(output).expect("a trace")
 }
 
-/// Calls of all threads by the names of their functions, in order: depth, duration, time off the
-/// processor, and flags. Nanoseconds may be rounded otherwise.
+/// Calls of all threads by the names of their functions, in order: depth, duration, off-CPU time, and
+/// flags. Nanoseconds may be rounded otherwise.
 fn told(trace: &Trace) -> Vec<Vec<(String, Call)>> {
     let names: HashMap<u32, String> =
         trace.functions().unwrap().into_iter().map(|f| (f.id, f.name)).collect();

@@ -116,7 +116,7 @@ fn what_there_is_nothing_about_is_said() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("--kernel"), "{text}");
 
-    // A file of events that is cut: the others are used, and the exit status tells.
+    // A file of events that is cut: the others are used, and the exit status says so.
     let (_dir, trace) = trace();
     let file = Path::new(&trace).join("events/wakeup-0000.parquet");
     let bytes = std::fs::read(&file).unwrap();
@@ -175,7 +175,7 @@ fn an_export_is_there_whole_or_not_at_all() {
     assert_eq!(std::fs::read(&file).unwrap(), b"an older one");
     assert_eq!(names(), before);
 
-    // The temporary file beside it was not named by the user.
+    // The temporary file next to it was not named by the user.
     let output = export(&dir.path().join("no/such/spans.json"), "");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("No such file") && !said.contains(".partial"), "{said}");

@@ -1,5 +1,5 @@
-//! The page of `fettle ui`, in a real browser: it draws, it zooms down to one call, links lead
-//! back, and nothing complains.
+//! The page of `fettle ui`, in a real browser: it draws, it zooms down to one call, links restore the
+//! view, and nothing complains.
 
 mod browser;
 
@@ -153,7 +153,7 @@ fn the_page_draws_zooms_and_leads_back() {
     let called_by = page.value("document.getElementById('details').innerText").unwrap();
     assert!(called_by.as_str().unwrap().contains("walks_leaves"), "{called_by}");
 
-    // A link leads back: same time, same call.
+    // A link restores the view: same time, same call.
     let link = page.value("location.href").unwrap();
     let told = page.value("document.getElementById('details').innerText").unwrap();
     page.open(link.as_str().unwrap()).unwrap();
@@ -186,7 +186,7 @@ fn brushed(tab: &str) -> String {
     format!("document.querySelector('#{tab} .u-select').getBoundingClientRect().width")
 }
 
-/// A link leads back to the same list.
+/// A link restores the same list.
 fn leads_back(page: &mut Browser, tab: &str) {
     let (link, told) = (page.value("location.href").unwrap(), page.value(&listed(tab)).unwrap());
     page.open(link.as_str().unwrap()).unwrap();
@@ -491,14 +491,14 @@ fn who_talks_with_whom_is_drawn_so_that_it_can_be_read() {
     let first = "document.querySelector('#communication td').innerText";
     assert!(page.value(first).unwrap().as_str().unwrap().contains('→'));
 
-    // Little room: still the same, nothing beside the page, and requests below their list.
+    // Little room: still the same, nothing next to the page, and requests below their list.
     let small = serde_json::json!({
         "width": 600, "height": 800, "deviceScaleFactor": 1, "mobile": false });
     page.call("Emulation.setDeviceMetricsOverride", small).unwrap();
     page.until("document.querySelector('.graph svg').getBoundingClientRect().width <= 600")
         .unwrap();
     let mut drawn = page.value(GRAPH).unwrap();
-    // A line without a label tells what it would say when it is pointed at.
+    // A line without a label shows what it would say when it is pointed at.
     assert!(drawn["labels"].as_u64() >= Some(6), "{drawn}");
     drawn["labels"] = wanted["labels"].clone();
     assert_eq!(drawn, wanted);
@@ -547,7 +547,7 @@ fn a_recording_grows_while_it_is_looked_at() {
     assert_eq!(page.value("location.hash.includes('t=')").unwrap(), false);
     page.until(&format!("{DRAWN} > 500")).unwrap();
 
-    // Who looks at a part of it keeps that.
+    // A user who looks at a part of it keeps that.
     page.value("document.getElementById('timeline').focus()").unwrap();
     page.key("w").unwrap();
     page.until("location.hash.includes('t=')").unwrap();
@@ -565,7 +565,7 @@ fn a_recording_grows_while_it_is_looked_at() {
     assert_eq!(page.errors, [] as [String; 0]);
 }
 
-/// A real program's layout, and a measurement beside it: the page shows the same figures.
+/// A real program's layout, and a measurement of it: the page shows the same figures.
 #[test]
 fn layouts_of_hot_code_are_shown() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };

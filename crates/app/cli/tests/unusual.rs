@@ -245,7 +245,7 @@ fn names_do_not_command_the_terminal() {
     }
 }
 
-/// A stripped file does not say which functions are the runtime's: what they do tells.
+/// A stripped file does not say which functions are the runtime's: their code shows it.
 #[test]
 fn runtimes_find_their_return_addresses() {
     let bench = Bench::new();

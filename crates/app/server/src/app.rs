@@ -49,7 +49,7 @@ pub(crate) struct Shown {
     /// By the schema's name; none for the one that suits.
     requests: Mutex<HashMap<Option<&'static str>, Arc<Once<Requests>>>>,
     communication: Once<Option<Findings>>,
-    /// What has to stay as long as the trace is read.
+    /// What has to be kept as long as the trace is read.
     _keep: Option<Keep>,
 }
 

@@ -9,9 +9,9 @@
 //!   so another server on this machine would be given it.
 //! - A request is answered only if its **`Host`** is this machine by the name that was printed. A
 //!   hostile name that resolves to 127.0.0.1 (DNS rebinding) is not.
-//! - If a browser tells where a request comes from (**`Origin`**, `Sec-Fetch-Site`), it must be the
-//!   page itself. A page elsewhere could not read an answer, but is not even heard. Only a link to
-//!   the page may stand elsewhere.
+//! - If a browser says where a request comes from (**`Origin`**, `Sec-Fetch-Site`), it must be the page
+//!   itself. A page elsewhere could not read an answer, but is not even heard. Only a link to the page
+//!   may stand elsewhere.
 //! - The page may load scripts and styles from here alone, runs no inline script, and may not be
 //!   put into a frame (**Content-Security-Policy**).
 

@@ -131,7 +131,7 @@ pub struct Grown {
     pub trace: Trace,
     /// Whether it goes on.
     pub live: bool,
-    /// What has to stay as long as the trace is read, such as a temporary folder.
+    /// What has to be kept as long as the trace is read, such as a temporary folder.
     pub keep: Option<Keep>,
 }
 

@@ -1,4 +1,4 @@
-//! Requests: the list of them, one of them whole, and who communicates with whom.
+//! Requests: the list of them, one of them whole, and which processes communicate.
 //!
 //! The questions are `fettle-follow`'s, and so are the answers; here they are read once, kept, and
 //! cut to what a page can show.
@@ -360,7 +360,7 @@ pub(crate) fn detail(
     session.request(schema, id)
 }
 
-/// Who communicates with whom.
+/// Which processes communicate.
 pub(crate) fn communication(trace: &Trace) -> fettle_follow::Result<Option<Findings>> {
     Session::open(trace, &[], &shipped)?.analyse("communication")
 }

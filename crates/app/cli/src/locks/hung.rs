@@ -1,5 +1,5 @@
-//! Who waits for whom in a process that hangs, by what the kernel says of its threads and what lies in
-//! its memory. Nothing is written there, and no thread is stopped.
+//! Which thread waits for which in a process that hangs, by what the kernel says of its threads and what
+//! lies in its memory. Nothing is written there, and no thread is stopped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

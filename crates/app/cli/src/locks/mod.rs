@@ -1,4 +1,4 @@
-//! `fettle locks`: what threads wait for, and for whom.
+//! `fettle locks`: what threads wait for, and for which threads.
 
 mod hung;
 mod names;

@@ -225,7 +225,7 @@ impl<'a> Following<'a> {
         Ok(())
     }
 
-    /// Reads what has come, and tells the requests that are complete.
+    /// Reads what has come, and reports the requests that are complete.
     fn look(&mut self, ended: bool) -> anyhow::Result<()> {
         loop {
             self.poll(ended)?;

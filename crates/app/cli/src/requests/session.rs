@@ -21,7 +21,7 @@ pub fn sources(
     Ok((sources?, None))
 }
 
-/// A session with the schemas, whose files may use those beside them.
+/// A session with the schemas, whose files may use those next to them.
 pub fn open<'a>(
     trace: &'a fettle_trace::Trace,
     sources: &[Source],

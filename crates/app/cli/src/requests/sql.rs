@@ -17,7 +17,7 @@ use crate::schema;
 /// The exit status that shells report for a process that an interrupt ended.
 const INTERRUPTED: u8 = 130;
 
-/// What is asked, and of whom.
+/// What is asked, and of which trace or cluster.
 pub struct Question<'a> {
     /// In SQL.
     pub sql: &'a str,

@@ -1,4 +1,4 @@
-// Remembers who called from SIGUSR1 on, until SIGUSR2.
+// Remembers its caller from SIGUSR1 on, until SIGUSR2.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-// A server that forks: two workers that stay, and one after another that lives briefly. Each never
-// leaves the function that it works in, checks all that it computes and says so by its exit status.
-// Ends on SIGTERM and says whether every worker was right.
+// A server that forks: two workers that stay, and one after another that runs briefly. Each never leaves
+// the function that it works in, checks all that it computes and says so by its exit status. Ends on
+// SIGTERM and says whether every worker was right.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>

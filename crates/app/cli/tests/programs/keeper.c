@@ -1,7 +1,7 @@
-// Keeps return addresses in its memory: in a list of who called, and on the stack of a coroutine
-// that sleeps. SIGUSR1 has it do both; SIGTERM ends the coroutine, and looks at the list. An
-// interpreter waits for it, and another one has begun the coroutine: both keep the address of
-// their jump table in a register.
+// Keeps return addresses in its memory: in a list of callers, and on the stack of a coroutine that
+// sleeps. SIGUSR1 has it do both; SIGTERM ends the coroutine, and looks at the list. An interpreter
+// waits for it, and another one has begun the coroutine: both keep the address of their jump table in a
+// register.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Locks all of its memory, and what comes later; tells whether that is more than a GB. */
+/* Locks all of its memory, and what comes later; says whether that is more than a GB. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-/* A function that ends in an instruction which faults, as a rule: behind it stands the next one. With
- * memory at address 0, which only some may have, control runs on there. */
+/* A function that ends in an instruction which faults, as a rule: behind it lies the next one. With
+ * memory at address 0, which only some may have, control falls through into that. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // One thread: a function that is called often, and after each hundred thousand calls one that is called
-// seldom. Who calls them is never left. Ends on SIGTERM and says whether every round was right.
+// seldom. Their caller is never left. Ends on SIGTERM and says whether every round was right.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>

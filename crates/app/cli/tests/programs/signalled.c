@@ -37,7 +37,7 @@ static void send(pid_t to) {
     for (long sent = 0;; sent++) {
         for (int waits = 0; sent - shared->received > 8; waits++) {
             usleep(50);
-            // What does not come for so long has been lost: one is, and the next will tell.
+            // What does not come for so long has been lost: one is, and the next will say so.
             if (waits > 100000) break;
         }
         union sigval value = {.sival_int = (int)sent};

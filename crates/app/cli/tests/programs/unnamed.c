@@ -1,4 +1,4 @@
-/* Built without symbols and unwind tables, nothing tells where its functions are. */
+/* Built without symbols and unwind tables, nothing says where its functions are. */
 #include <stdio.h>
 
 __attribute__((noinline)) static int large(int x)
