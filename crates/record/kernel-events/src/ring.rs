@@ -56,9 +56,9 @@ impl Ring {
     }
 
     fn position(map: &MmapRaw) -> &AtomicU64 {
-        // SAFETY: a position stands at the beginning of either page, which is mapped as long as
-        // `map` is, and aligned as pages are. The kernel changes it at any time, which atomics
-        // allow; the writer's is on a page that cannot be written and is only loaded.
+        // SAFETY: a position is at the beginning of either page, which is mapped as long as `map` is,
+        // and aligned as pages are. The kernel changes it at any time, which atomics allow; the writer's
+        // is on a page that cannot be written and is only loaded.
         unsafe { &*map.as_ptr().cast::<AtomicU64>() }
     }
 

@@ -13,7 +13,7 @@ use std::path::Path;
 use crate::raw;
 use crate::ring;
 
-/// A moment on two clocks.
+/// One time on two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// Time-stamp counter.
@@ -172,7 +172,7 @@ struct Waiting {
     len: u32,
 }
 
-/// Reads a spool and hands its records to `take`, in order of time: their moment in ticks of the
+/// Reads a spool and hands its records to `take`, in order of time: their time in ticks of the
 /// time-stamp counter, the processor, and the record. `begin` was read before the first record.
 ///
 /// # Errors
@@ -365,12 +365,12 @@ fn read_whole(file: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
     Ok(done)
 }
 
-/// The tick at a moment of the monotonic clock, at the rate between two moments near it.
+/// The tick at a time of the monotonic clock, at the rate between two known times near it.
 fn ticks((from, to): (Moment, Moment), time_ns: u64) -> u64 {
     let distance = time_ns as i64 - to.monotonic_ns as i64;
     let ns = to.monotonic_ns.saturating_sub(from.monotonic_ns);
     if ns == 0 {
-        // Only before the first round: both clocks were read a moment ago.
+        // Only before the first round: both clocks were read just before.
         return to.tsc.saturating_add_signed(distance);
     }
     let rate = to.tsc.saturating_sub(from.tsc) as f64 / ns as f64;

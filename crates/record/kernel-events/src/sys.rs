@@ -389,7 +389,7 @@ impl Program {
 
     /// How often it did not run because it was running on that processor already.
     pub fn missed(&self) -> io::Result<u64> {
-        /// Where `recursion_misses` stands in `struct bpf_prog_info` (Linux 5.12).
+        /// The offset of `recursion_misses` in `struct bpf_prog_info` (Linux 5.12).
         const MISSED: usize = 208;
         let mut info = [0_u64; 32];
         let mut attributes = InfoByFd {

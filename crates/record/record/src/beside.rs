@@ -24,7 +24,7 @@ pub enum Target {
     Command(Vec<OsString>),
     /// Those of running processes, and of their descendants, present and future.
     Running(Vec<u32>),
-    /// Everybody's.
+    /// Those of all processes.
     System,
 }
 
@@ -58,7 +58,7 @@ pub struct KernelOutcome {
 /// What reads from a program ends right after it, although Fettle does not wait for that: it is recorded
 /// for so much longer.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// How often we look whether it is over.
+/// How often Fettle checks whether it is over.
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// Records until the program has ended, or also all of its descendants, or until `stop` is set. For

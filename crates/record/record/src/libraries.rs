@@ -196,7 +196,7 @@ struct Listed {
     dynamic: u64,
 }
 
-/// What a recording hears of libraries.
+/// What becomes of a library, as a recording reports it.
 pub enum News {
     /// A module's rewritten text is mapped.
     Mapped(Rewritten),

@@ -28,7 +28,7 @@ const PLACES_RINGS: [u64; 2] = [1 << 20, 128 << 10];
 
 /// Nanoseconds of CPU time from one sample of a thread's PC to the next: no fewer and no more.
 const PERIODS_NS: RangeInclusive<u64> = 200_000..=2_000_000;
-/// How many times as long as a look takes a thread runs from one to the next.
+/// How many times as long as a sample takes a thread runs from one to the next.
 const LOOKS_SHARE: u64 = 40;
 /// Bytes of stack that come with each sample: the caller of code without probes is found there.
 const STACK: u32 = 1024;
@@ -130,7 +130,7 @@ pub struct Place {
 pub enum Told {
     /// A thread was put on a processor, or taken off.
     Edge(Edge),
-    /// Where it was at another look.
+    /// Where its PC was, in a sample.
     Place(Place),
 }
 
@@ -141,14 +141,14 @@ pub struct Rings {
     places: Option<(Looks, Vec<Ring>)>,
 }
 
-/// Looks at where threads are, now and then.
+/// Samples of threads' PCs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looks {
     /// Nanoseconds of CPU time from one to the next.
     period_ns: u64,
     /// Bytes of stack that come with each.
     stack: u32,
-    /// Whether the time that the kernel works for a thread is looked at, too.
+    /// Whether the time in which the kernel works for a thread is sampled, too.
     kernel: bool,
 }
 
@@ -185,7 +185,8 @@ impl Looks {
     /// Nanoseconds that one takes of a thread which does nothing but ask what time it is.
     fn take_ns(self) -> io::Result<u64> {
         const SPIN: Duration = Duration::from_millis(6);
-        // Nothing else takes the thread away for as long as a look, as a rule, nor for as short.
+        // Nothing else takes the thread off its processor for as long as a sample, as a rule, nor for as
+        // short.
         const AWAY: Duration = Duration::from_nanos(500);
         let _event = self.event(0, -1)?;
         let mut away = Vec::new();
@@ -281,7 +282,7 @@ impl Rings {
 /// What opens the event of a thread on a processor.
 type EventOf<'a> = &'a dyn Fn(i32, i32) -> io::Result<File>;
 
-/// A ring per processor for looks at threads, of the first size that is permitted.
+/// A ring per processor for samples of threads, of the first size that is permitted.
 fn rings_of_looks(threads: &[i32], looks: Looks) -> io::Result<Vec<Ring>> {
     let event_of = |tid, processor| looks.event(tid, processor);
     let [first, second] = PLACES_RINGS;
@@ -391,8 +392,8 @@ impl Counted {
         Ok(Counted { events })
     }
 
-    /// What was counted until now. Where there are more events than counters the kernel counts in turns:
-    /// then it is what would have been counted all the time.
+    /// What was counted until now. Where there are more events than counters the kernel multiplexes
+    /// them: then it is what would have been counted all the time.
     pub fn read(&self) -> f64 {
         let of = |event: &File| {
             let mut words = [0; 24];

@@ -155,7 +155,7 @@ pub fn slots_from(maps: &[Mapping], size: u64) -> u64 {
     }
 }
 
-/// A hole of `size` bytes anywhere above `from`.
+/// An address-space gap of `size` bytes anywhere above `from`.
 pub fn find_hole(from: u64, size: u64, maps: &[Mapping]) -> Option<LiveAddr> {
     let mut at = from;
     let mut sorted: Vec<&Mapping> = maps.iter().collect();

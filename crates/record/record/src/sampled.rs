@@ -52,7 +52,7 @@ pub struct Sampled {
 struct ThreadSamples {
     /// The first half of a sample whose second half was not there yet.
     half: Option<CallRecord>,
-    /// Samples of moments of which it is not known yet whether the thread ran.
+    /// Samples of times for which it is not known yet whether the thread ran.
     waiting: VecDeque<Timed>,
     waited: Past,
     preempted: Past,
@@ -61,7 +61,8 @@ struct ThreadSamples {
     by_function: HashMap<u32, Estimate>,
     /// Calls that code without probes has made: in which function they lie is found later.
     orphans: Vec<Orphan>,
-    /// The last long call of each function that was not timed: when it began, by its mark, and ended.
+    /// The last long call of each function that was not timed: when it began, by its checkpoint frame,
+    /// and ended.
     marks: HashMap<u32, (u64, u64)>,
     places: Places,
 }
@@ -135,7 +136,7 @@ impl Sampled {
         past.add(out.on & TIME_MASK, out.on.saturating_sub(out.off));
     }
 
-    /// A thread is given a signal at this moment.
+    /// A thread is given a signal at this time.
     pub fn signalled(&mut self, thread: u32, tick: u64) {
         self.threads.entry(thread).or_default().signals.add(tick & TIME_MASK, 1);
     }
@@ -188,7 +189,7 @@ impl Sampled {
             let known = Known {
                 share: estimate.share(calls),
                 calls: calls as f64,
-                // A look has what passing a probe takes, which reports take out.
+                // A sample of the PC has what passing a probe takes, which reports take out.
                 passed: calls as f64 * self.cost.passed,
                 looks: cpu.and_then(|cpu| Some(samples.places.share_of(function)? * cpu)),
             };
@@ -304,7 +305,7 @@ impl ThreadSamples {
 /// Sums over a thread's past, by time.
 #[derive(Debug, Default)]
 struct Past {
-    /// Moments and what had come together by then.
+    /// Times, and what had come together by then.
     sums: Vec<(u64, u64)>,
 }
 
@@ -351,7 +352,7 @@ mod tests {
         assert!(past.sums.len() < Past::MOMENTS_MAX);
         assert_eq!(past.between(0, 2_000_000), 600_000);
         assert_eq!(past.between(1_999_000, 2_000_000), 300);
-        // Long ago: right to a few moments.
+        // Long ago: right to a few of the times that are kept.
         let half = past.between(1_000_000, 2_000_000);
         assert!(half.abs_diff(300_000) < 300, "{half}");
     }

@@ -306,7 +306,7 @@ impl<'a> Recorder<'a> {
         self.own_fields = fields;
     }
 
-    /// Lets the trace have names from the first moments on, should the recording be cut off.
+    /// Lets the trace have names from early on, should the recording be cut off.
     pub fn checkpoint_manifest(&mut self, manifest: Manifest) {
         self.checkpoint = Some((manifest, 0));
     }

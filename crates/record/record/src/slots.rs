@@ -364,7 +364,7 @@ impl Slots {
         Ok(table)
     }
 
-    /// The looks at where threads are that functions' own times follow from, if there are to be any.
+    /// The samples of threads' PCs that functions' own times follow from, if there are to be any.
     pub fn looks(&self) -> Option<Looks> {
         self.looks
     }
@@ -557,7 +557,7 @@ impl Slots {
         frames.map(begin).collect()
     }
 
-    /// Lets sampled calls and marks in the frames of `slot`, of so many bytes, begin anew: an exit finds
+    /// Lets sampled calls and checkpoint frames of `slot`, of so many bytes, begin anew: an exit finds
     /// what is on top, and no time before the fork is the child's.
     fn begin_samples(&self, slot: u32, used: u64, now: u64) {
         use std::mem::offset_of;

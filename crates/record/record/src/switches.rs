@@ -52,7 +52,7 @@ struct Track {
     end: Option<u64>,
 }
 
-/// Turns moments of the kernel's clock into ticks.
+/// Converts times of the kernel's clock into ticks.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     begin: ClockPair,

@@ -34,7 +34,7 @@ fn layout_of_current(c: &mut Code, no: crate::asm::Label) {
     c.asm.mov(R9, R0);
 }
 
-/// `to` is what stands behind the pointer in a slot, by a distance that the layout in R9 has.
+/// `to` is what the pointer in a slot leads to, at an offset that the layout in R9 has.
 fn field(c: &mut Code, size: Size, to: Reg, base: i16, distance: i16) {
     c.recall(R3, base);
     c.asm.load(Size::B8, R1, R9, distance);

@@ -5,9 +5,9 @@
 pub struct Layout {
     /// From the thread's `fs` base to the pointer to what runs there.
     pub slot: i64,
-    /// Where the task's number stands in that.
+    /// Offset of the task's number in that.
     pub number: u64,
-    /// Where the number of the task stands that made it; 0 if nothing does.
+    /// Offset of the number of the task that made it; 0 if there is none.
     pub parent: u64,
     /// Where a thread's structure points to the task that it runs, beneath the scheduler's own.
     pub running: u64,

@@ -104,7 +104,7 @@ impl Folder {
     pub fn get(&self, key: &Key) -> Option<Vec<u8>> {
         let mut file = OpenOptions::new()
             .read(true)
-            // What should not be there must not keep us waiting, either.
+            // What should not be there must not block Fettle, either.
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(self.path(file_name(key)))
             .ok()?;
@@ -198,7 +198,7 @@ impl Folder {
         }
     }
 
-    /// Removes what is too much, and what writers that died left behind.
+    /// Removes what is too much, and what killed writers left behind.
     fn evict(&self) {
         let unfinished = |name: &OsStr| name.to_string_lossy().starts_with(UNFINISHED);
         let now = SystemTime::now();
