@@ -414,6 +414,9 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     if let Some(why) = &outcome.not_compared {
         text.push_str(&format!("not compared: {why}\n"));
     }
+    if args.dry_run {
+        text.push_str(&waits_text(&outcome.limited_waits));
+    }
     let pid = args.pid();
     text.push_str(&match (outcome.kept, args.dry_run) {
         (true, _) if outcome.processes > 1 => {
@@ -427,6 +430,21 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
         (false, false) => "no certain gain: the process runs its original text again\n".to_owned(),
     });
     crate::output::print(&text)
+}
+
+/// Threads whose waits a pause would end.
+fn waits_text(waits: &[(i32, &'static str)]) -> String {
+    const MOST: usize = 8;
+    if waits.is_empty() {
+        return String::new();
+    }
+    let named: Vec<String> =
+        waits.iter().take(MOST).map(|(tid, call)| format!("{tid} in {call}")).collect();
+    let more = match waits.len().saturating_sub(MOST) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("a pause would end waits with a time limit early (EINTR): {}{more}\n", named.join(", "))
 }
 
 /// What is known of what runs, and how.
@@ -609,6 +627,8 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
             "functions": fit.functions, "moved": fit.moved, "differing": fit.differing,
         })),
         "stalled": outcome.stalled,
+        "limited_waits": outcome.limited_waits.iter()
+            .map(|(tid, call)| json!({ "tid": tid, "call": call })).collect::<Vec<_>>(),
         "refused": refused, "processes": outcome.processes,
         "left": left,
         "counted": {

@@ -249,6 +249,13 @@ fn wrong_rules_are_refused_with_their_place() {
     let output = bench.fettle(&["tuned", common::text(&rules)]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("line 10"), "{said}");
+    // A user who can write to it could have commands run.
+    let rules = bench.rules("tuned-wrong", "");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(&rules, open).unwrap();
+    let output = bench.fettle(&["tuned", common::text(&rules), "--check"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("chmod go-w"), "{said}");
     let output = bench.fettle(&["tuned", "/nonexistent.toml"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("cannot read the rules"), "{said}");

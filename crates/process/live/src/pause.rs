@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use crate::error::LiveError;
 use crate::follower::{Ask, Follower};
 use crate::maps::{self, LiveAddr};
+use crate::patience::{Patience, patience_of};
 use crate::priority;
 use crate::process::{self, Process};
 use crate::ptrace::{self, Registers, Report, What};
@@ -616,46 +617,11 @@ pub(crate) fn sharing_child(pid: i32, threads: &[(i32, Instant)]) -> Option<i32>
 /// first; then it is EINTR.
 const ERESTARTNOHAND: i64 = -514;
 const EINTR: i64 = -4;
-/// The number of `io_pgetevents`.
-const IO_PGETEVENTS: i64 = 333;
-/// Of `io_uring_enter`'s flags: its last argument has a time-out.
-const IORING_ENTER_EXT_ARG: u64 = 1 << 3;
-
-/// How long a system call waits that fails with EINTR when its thread is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
-    /// Without a timeout, or until a socket has been silent for long.
-    Endless,
-    /// With this timeout.
-    Limited(Duration),
-}
 
 /// The timeout of a thread's system call, if that has done nothing yet and can be restarted.
 fn patience(registers: &Registers) -> Option<Patience> {
-    let endless = |endless: bool| endless.then_some(Patience::Endless);
-    match registers.orig_rax as i64 {
-        // An int of milliseconds, below zero for no limit.
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => match u64::try_from(registers.r10 as i32) {
-            Ok(limit_ms) => Some(Patience::Limited(Duration::from_millis(limit_ms))),
-            Err(_) => Some(Patience::Endless),
-        },
-        // No timeout.
-        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => endless(registers.r10 == 0),
-        libc::SYS_rt_sigtimedwait => endless(registers.rdx == 0),
-        libc::SYS_semop => Some(Patience::Endless),
-        // No timeout, or none that is known: the extended argument is not read.
-        libc::SYS_io_getevents | IO_PGETEVENTS => endless(registers.r8 == 0),
-        libc::SYS_io_uring_enter => endless(registers.r10 & IORING_ENTER_EXT_ARG == 0),
-        // At a socket with SO_RCVTIMEO or SO_SNDTIMEO, which is a limit for one that is silent.
-        libc::SYS_read | libc::SYS_readv | libc::SYS_write | libc::SYS_writev => {
-            Some(Patience::Endless)
-        }
-        libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg => Some(Patience::Endless),
-        libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_sendmmsg => Some(Patience::Endless),
-        libc::SYS_accept | libc::SYS_accept4 | libc::SYS_connect => Some(Patience::Endless),
-        libc::SYS_sendfile | libc::SYS_splice => Some(Patience::Endless),
-        _ => None,
-    }
+    let Registers { rdi, rsi, rdx, r10, r8, r9, .. } = *registers;
+    patience_of(registers.orig_rax as i64, [rdi, rsi, rdx, r10, r8, r9])
 }
 
 /// Calls that the kernel does not restart by itself, although they wait without a timeout, or until

@@ -88,6 +88,8 @@ pub struct Outcome {
     pub measured: Option<Measured>,
     /// Why it has shown nothing.
     pub not_compared: Option<String>,
+    /// Of a dry run: threads that wait now in a call that a pause would end early, with EINTR.
+    pub limited_waits: Vec<(i32, &'static str)>,
     /// Whether the rewritten text is in place.
     pub kept: bool,
 }
@@ -167,6 +169,8 @@ fn tune_once(
     let mut outcome = Outcome { refused: tuning.refused.clone(), ..Outcome::default() };
     let codes = tuning.decided(&mut outcome, 0)?;
     if options.dry_run || codes.is_empty() {
+        let members = tuning.family.members();
+        outcome.limited_waits = members.flat_map(|p| fettle_live::limited_waits(p.pid())).collect();
         (tuning.tell)(News::Tuned(&outcome));
         return Ok((outcome, false));
     }

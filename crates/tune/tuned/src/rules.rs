@@ -13,6 +13,9 @@
 //! check = "pg_isready -q"
 //! ```
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -237,10 +240,23 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// As text with line and column, when it cannot be read or says what is not understood.
+    /// As text with line and column, when it cannot be read, others could change it, or it says what is
+    /// not understood.
     pub fn read(path: &Path) -> Result<Rules, String> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("cannot read the rules in {}: {error}", path.display()))?;
+        let failed =
+            |error: io::Error| format!("cannot read the rules in {}: {error}", path.display());
+        let mut file = File::open(path).map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        // It says which commands are run.
+        if ![0, fettle_live::user()].contains(&meta.uid()) || meta.mode() & 0o022 != 0 {
+            return Err(format!(
+                "{}: other users may change it, and it says which commands are run: it must belong to \
+                 you or root, and be writable for its owner alone (chmod go-w)",
+                path.display()
+            ));
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failed)?;
         Rules::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
