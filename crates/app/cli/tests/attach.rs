@@ -681,7 +681,8 @@ fn old_and_new_code_are_compared() {
     let measured = &value["measured"];
     let number = |name: &str| measured[name].as_f64().unwrap();
     assert!(number("low") <= number("ratio") && number("ratio") <= number("high"), "{measured}");
-    assert_eq!(measured["ratios"].as_array().unwrap().len(), 6);
+    // As many as the answer needs.
+    assert!((5..=60).contains(&measured["ratios"].as_array().unwrap().len()), "{measured}");
     assert_eq!(value["kept"], Value::Bool(number("high") < 1.0), "{value}");
     assert_eq!(status, i32::from(number("high") >= 1.0));
     if status == 0 {
