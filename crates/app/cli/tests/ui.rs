@@ -590,9 +590,13 @@ fn layouts_of_hot_code_are_shown() {
     let _served = open(&mut page, &file);
     let text = page.value("document.getElementById('layouts').innerText").unwrap();
     let text = text.as_str().unwrap();
-    for part in
-        ["−12.5 %", "2.00 ms, now 1.75 ms", "1.25 ms", "The rewritten text stays", "ext-TSP"]
-    {
+    for part in [
+        "−12.5 %",
+        "2.00 ms, with rewritten text 1.75 ms",
+        "1.25 ms",
+        "The rewritten text stays",
+        "ext-TSP",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let module = &told["modules"][0];
@@ -605,6 +609,14 @@ fn layouts_of_hot_code_are_shown() {
     assert_eq!(rows, module["functions"].as_array().unwrap().len().min(30));
     assert_eq!(page.value("document.getElementById('main').hidden").unwrap(), true);
     assert_eq!(page.errors, [] as [String; 0]);
+
+    // What was reverted is no headline, whatever its figure.
+    told["kept"] = false.into();
+    told["measured"]["verdict"] = "undecided".into();
+    std::fs::write(&file, told.to_string()).unwrap();
+    let _served = open(&mut page, &file);
+    let headline = page.value("document.querySelector('.measured .big').innerText").unwrap();
+    assert_eq!(headline, "reverted: undecided");
 
     // What is no such file is refused in a line.
     std::fs::write(&file, "{\"version\": 1}").unwrap();
