@@ -127,9 +127,14 @@ fn another_build_is_told_from_this() {
     let subject = Subject { path, image: &image, functions: &lifted.functions };
     let saved = Saved::of([(subject, &counts)]);
     let (_, image, lifted) = open("/bin/false");
-    // By the same name it is another build; by another name it is something else.
+    // By the same name it is another build, in which functions with the same instructions are found; by
+    // another name it is something else.
     let other = Subject { path, image: &image, functions: &lifted.functions };
-    let why = saved.counts(&[other]).unwrap_err();
+    let (found, fit) = saved.counts(&[other]).unwrap();
+    assert_eq!((found[0].len(), fit.functions, fit.moved), (1, 1, 1));
+    let mut differs = saved.clone();
+    differs.modules[0].functions[0].shape = Some(1);
+    let why = differs.counts(&[other]).unwrap_err();
     assert!(why.contains("another build of /bin/true"), "{why}");
     let why = saved.counts(&[Subject { path: Path::new("/bin/false"), ..other }]).unwrap_err();
     assert!(why.contains("none of the files"), "{why}");

@@ -1,8 +1,8 @@
 """The Python twin of c/producer.c. A seventh argument `fork` has a child of a fork do the same, and be waited for."""
 
+import ctypes
 import mmap
 import os
-import struct
 import sys
 import threading
 
@@ -12,7 +12,8 @@ policy, slots, ring_log2, threads, wanted = map(int, sys.argv[2:7])
 with open(sys.argv[1], "r+b") as file:
     truth = mmap.mmap(file.fileno(), 4096)
 events = fettle.List("test.events", 1, 1, policy, ring_log2=ring_log2, slots=slots)
-store = struct.Struct("<Q").pack_into
+# Stored at once: `struct` fills its bytes with zeros first, and a kill may come between.
+words = (ctypes.c_uint64 * 512).from_buffer(truth)
 
 
 def work(thread):
@@ -20,9 +21,9 @@ def work(thread):
     while wanted == 0 or i < wanted:
         word = thread << 48 | i
         i += 1
-        store(truth, 16 * thread, i)
+        words[2 * thread] = i
         events.commit(i - 1 & 0xFFFF, (word, word * 0x9E3779B97F4A7C15))
-        store(truth, 16 * thread + 8, i)
+        words[2 * thread + 1] = i
 
 
 if sys.argv[7:] == ["fork"]:
