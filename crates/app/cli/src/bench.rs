@@ -1,6 +1,5 @@
 //! `fettle bench`: what systems offer to programs, and what it costs.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use clap::{Args, Subcommand};
 use fettle_compare::{MessageOptions, Observer, Options, Subject, System, Tools, adopt_orphans};
 use fettle_report::render::json;
 
-use crate::compare::shown;
+use crate::compare::{ToolArgs, shown};
 use crate::output;
 
 /// Measure what this machine offers to programs: messages between processes, making processes
@@ -81,12 +80,8 @@ struct IpcArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// User-Mode Linux's kernel
-    #[arg(long, value_name = "FILE", default_value = "linux.uml")]
-    uml: PathBuf,
-    /// gVisor's runsc
-    #[arg(long, value_name = "FILE", default_value = "runsc")]
-    runsc: PathBuf,
+    #[command(flatten)]
+    tools: ToolArgs,
     /// No colours
     #[arg(long)]
     no_color: bool,
@@ -113,7 +108,7 @@ fn ipc(args: &IpcArgs) -> anyhow::Result<ExitCode> {
     }
     let options = MessageOptions {
         systems,
-        tools: Tools { uml: args.uml.clone(), runsc: args.runsc.clone() },
+        tools: args.tools.tools(),
         sizes: args.size.clone(),
         total: args.total,
         touched: args.touched.clone(),

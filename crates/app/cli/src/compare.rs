@@ -78,15 +78,29 @@ pub struct CompareArgs {
     /// Also write a page to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    tools: ToolArgs,
+    /// No colours
+    #[arg(long)]
+    no_color: bool,
+}
+
+/// The programs that other systems are.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ToolArgs {
     /// User-Mode Linux's kernel
     #[arg(long, value_name = "FILE", default_value = "linux.uml")]
     uml: PathBuf,
     /// gVisor's runsc
     #[arg(long, value_name = "FILE", default_value = "runsc")]
     runsc: PathBuf,
-    /// No colours
-    #[arg(long)]
-    no_color: bool,
+}
+
+impl ToolArgs {
+    /// What they name.
+    pub(crate) fn tools(&self) -> Tools {
+        Tools { uml: self.uml.clone(), runsc: self.runsc.clone() }
+    }
 }
 
 /// Most threads that compute for each processor.
@@ -102,7 +116,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         return list(stop);
     }
     let systems = args.on.iter().map(|name| name.parse()).collect::<Result<Vec<System>, _>>()?;
-    let tools = Tools { uml: args.uml.clone(), runsc: args.runsc.clone() };
+    let tools = args.tools.tools();
     if args.check {
         return check(&systems, &tools, stop);
     }

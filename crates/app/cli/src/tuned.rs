@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fettle_live::{Entry, Journal, Process};
-use fettle_tune::StateFolders;
+use fettle_live::{Journal, Process};
+use fettle_tune::{StateFolders, leftovers};
 use fettle_tuned::find::{Finder, Found};
 use fettle_tuned::rules::{Rule, Rules};
 use fettle_tuned::{Act, Daemon, DaemonOptions, Notice, Outcome, default_folder};
@@ -112,13 +112,7 @@ fn is_changed(logs: &std::path::Path, pid: i32) -> bool {
     let (Ok(Some(log)), Ok(process)) = (Journal::look(logs, pid), Process::open(pid)) else {
         return false;
     };
-    let leads = |entry: &Entry| match entry {
-        Entry::Write(patch) if patch.purpose.leads() => {
-            process.read(patch.at, patch.after.len()).is_ok_and(|now| now == patch.after)
-        }
-        _ => false,
-    };
-    log.is_of(&process) && log.entries().iter().any(leads)
+    log.is_of(&process) && leftovers::is_led(&process, &log)
 }
 
 fn named(group: &Found) -> String {

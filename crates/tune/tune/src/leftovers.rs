@@ -54,6 +54,6 @@ pub fn clear(folder: &Path, process: &Process, alone: bool) -> Result<Claim, Tun
 }
 
 /// Whether a process has patches that lead to what a log records.
-fn is_led(process: &Process, log: &Journal) -> bool {
+pub fn is_led(process: &Process, log: &Journal) -> bool {
     log.entries().iter().any(|entry| is_there(process, entry))
 }

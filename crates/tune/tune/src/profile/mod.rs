@@ -155,13 +155,11 @@ fn take(subject: Subject<'_>, saved: &SavedModule, into: &mut ByFunction, fit: &
 /// Takes the counts of functions that another build has, too.
 fn take_moved(subject: Subject<'_>, saved: &SavedModule, into: &mut ByFunction, fit: &mut Fit) {
     let shapes = Shapes::of(subject.image, subject.functions);
-    let entries: HashMap<u64, LinkAddr> = saved
-        .functions
-        .iter()
-        .filter_map(|saved| Some((saved.entry, shapes.find(saved)?.entry)))
-        .collect();
-    for saved in &saved.functions {
-        let moved = shapes.find(saved).and_then(|now| Some((now, Moved::new(saved, now)?)));
+    let found: Vec<_> = saved.functions.iter().map(|saved| (saved, shapes.find(saved))).collect();
+    let entries: HashMap<u64, LinkAddr> =
+        found.iter().filter_map(|(saved, now)| Some((saved.entry, (*now)?.entry))).collect();
+    for (saved, now) in found {
+        let moved = now.and_then(|now| Some((now, Moved::new(saved, now)?)));
         let Some((now, moved)) = moved else {
             fit.differing += 1;
             continue;
