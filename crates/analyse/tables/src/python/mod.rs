@@ -10,7 +10,7 @@
 mod returned;
 mod wire;
 
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufReader, BufWriter};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -123,7 +123,6 @@ fn talk(session: &Session<'_>, file: &Path, socket: &UnixStream) -> Result<Outco
         return Err(error);
     }
     wire::end(&mut sender.to)?;
-    sender.to.flush().map_err(|e| Error::python("send batches to Python", &e))?;
     drop(sender);
     let tables = wire::returned(&mut source)?;
     Ok(Outcome { tables, problems })

@@ -77,9 +77,9 @@ pub(super) fn send(to: &mut impl Write, name: &str, batch: &RecordBatch) -> Resu
     send(to).map_err(Error::PythonEnded)
 }
 
-/// Says that there is no more.
+/// Sends what is left, and says that there is no more.
 pub(super) fn end(to: &mut impl Write) -> Result<()> {
-    to.write_all(&[0; 4]).map_err(Error::PythonEnded)
+    to.write_all(&[0; 4]).and_then(|()| to.flush()).map_err(Error::PythonEnded)
 }
 
 #[cfg(test)]
@@ -99,5 +99,14 @@ mod tests {
         let error = receive(&mut frame.as_slice()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         assert!(handlers(&mut [0u8; 4].as_slice()).is_err());
+    }
+
+    #[test]
+    fn an_analysis_that_is_gone_is_no_message_of_ours() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        drop(theirs);
+        // Whether the buffer or the end of it meets the closed socket is chance.
+        let ended = end(&mut io::BufWriter::new(&ours)).unwrap_err();
+        assert!(matches!(ended, Error::PythonEnded(_)), "{ended}");
     }
 }
