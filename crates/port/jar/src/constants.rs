@@ -298,10 +298,10 @@ impl State {
                     _ => Value::Any,
                 }
             }
-            Expr::Load(Width::I32, address) if self.likely(address).is_some() => {
+            Expr::Load(Width::I32, address, _) if self.likely(address).is_some() => {
                 self.likely(address).map_or(Value::Any, Value::Likely)
             }
-            Expr::Load(Width::I32, address) => match self.value(image, address) {
+            Expr::Load(Width::I32, address, _) => match self.value(image, address) {
                 Value::Const(at) => image.constant(at).map_or(Value::Any, Value::Const),
                 Value::Element(base) => Value::Table { base, add: 0 },
                 _ => Value::Any,
@@ -324,7 +324,7 @@ impl State {
                     *e = Expr::Int(value as i32);
                 }
             }
-            Expr::Load(width, address) => {
+            Expr::Load(width, address, _) => {
                 if let Expr::Int(at) = **address {
                     let at = at as u32;
                     let other = at.wrapping_add(4);

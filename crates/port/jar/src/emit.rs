@@ -17,6 +17,7 @@ pub use parts::{PART, agains, emit_driver};
 use rustc_hash::FxHashMap;
 
 use crate::classfile::{Code, Label, Pool, Type};
+use crate::debug::Lines;
 use crate::flow::{Live, Liveness};
 use crate::ir::{Bin, BlockId, Callee, End, Expr, Fp, Function, Rep, Stmt, Ty, Var};
 use crate::op;
@@ -57,6 +58,8 @@ pub struct Method {
     pub grows: bool,
     /// What it does beside what its code says.
     pub role: Role,
+    /// The file that its lines are of, and the line that they count from.
+    pub source: Option<(usize, u32)>,
 }
 
 /// Functions that no translation of their code alone can be right for.
@@ -78,9 +81,20 @@ pub struct Program {
     pub big_endian: bool,
     /// Code that exceptions do something in.
     pub regions: Regions,
+    /// Source lines of instructions.
+    pub lines: Lines,
 }
 
 impl Program {
+    /// The line of an instruction of a function, as its class counts them. What was inlined from other files
+    /// has the line of its call: a class has one file.
+    pub fn line(&self, function: &Function, address: u32) -> Option<u16> {
+        let (file, first) = self.methods.get(&function.entry)?.source?;
+        let places = self.lines.places(address);
+        let inside = places.iter().filter(|place| place.file == file);
+        inside.filter_map(|place| u16::try_from(place.line.checked_sub(first)?).ok()).next()
+    }
+
     /// Whether a step of a function calls what may return a second time.
     pub fn returns_again(&self, function: &Function, step: &Stmt) -> bool {
         let role = |address| self.methods.get(address).map_or(Role::Ordinary, |m: &Method| m.role);
@@ -201,6 +215,8 @@ struct Emitter<'a> {
     parameters: u16,
     sites: Vec<Site>,
     invokes: Vec<Invoke>,
+    /// The instruction that is emitted.
+    at: u32,
 }
 
 impl<'a> Emitter<'a> {
@@ -260,6 +276,7 @@ impl<'a> Emitter<'a> {
             parameters: 0,
             sites: Vec::new(),
             invokes: Vec::new(),
+            at: 0,
         }
     }
 
@@ -351,7 +368,11 @@ impl<'a> Emitter<'a> {
         self.place(self.labels[id], &live, &[]);
         let after = self.liveness.after_steps(function, id);
         let block = &function.blocks[id];
-        for (index, ((_, step), live)) in block.steps.iter().zip(&after).enumerate() {
+        self.at = block.pc;
+        self.note_line(block.pc);
+        for (index, ((pc, step), live)) in block.steps.iter().zip(&after).enumerate() {
+            self.at = *pc;
+            self.note_line(*pc);
             let last = index + 1 == block.steps.len();
             match (step, &block.end) {
                 (Stmt::Call { pc, .. }, End::Invoke { pad, .. }) if last => {
@@ -377,6 +398,13 @@ impl<'a> Emitter<'a> {
             }
         }
         self.end(&block.end, next);
+    }
+
+    /// What follows is of this instruction.
+    pub(super) fn note_line(&mut self, address: u32) {
+        if let Some(line) = self.program.line(self.function, address) {
+            self.code.line(line);
+        }
     }
 
     /// Makes floating-point variables what the block expects that follows.

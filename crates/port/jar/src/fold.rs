@@ -88,7 +88,7 @@ fn whole_word(helper: &Helper, arguments: &[Expr]) -> Option<Expr> {
             None
         }
     })?;
-    Some(Expr::Load(Width::I32, Box::new(word_start(high, low, big)?)))
+    Some(Expr::Load(Width::I32, Box::new(word_start(high, low, big)?), 0))
 }
 
 /// The same of stores, which follow one another.

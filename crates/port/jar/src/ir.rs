@@ -265,8 +265,8 @@ pub enum Expr {
     Bin(Bin, Box<Expr>, Box<Expr>),
     /// 1 if the condition holds, else 0.
     Cond(Box<Cond>),
-    /// Content of memory.
-    Load(Width, Box<Expr>),
+    /// Content of memory, and the address of the instruction that reads it, if it is one.
+    Load(Width, Box<Expr>, u32),
     /// What the runtime's method returns.
     Help(&'static Helper, Vec<Expr>),
     /// Base of the thread's local storage.
@@ -288,7 +288,7 @@ impl Expr {
     pub fn visit<'a>(&'a self, f: &mut impl FnMut(&'a Expr)) {
         f(self);
         match self {
-            Self::Un(_, a) | Self::Load(_, a) => a.visit(f),
+            Self::Un(_, a) | Self::Load(_, a, _) => a.visit(f),
             Self::Bin(_, a, b) => {
                 a.visit(f);
                 b.visit(f);
@@ -303,7 +303,7 @@ impl Expr {
     /// Calls `f` with each part of the tree, leaves first.
     pub fn visit_mut(&mut self, f: &mut impl FnMut(&mut Expr)) {
         match self {
-            Self::Un(_, a) | Self::Load(_, a) => a.visit_mut(f),
+            Self::Un(_, a) | Self::Load(_, a, _) => a.visit_mut(f),
             Self::Bin(_, a, b) => {
                 a.visit_mut(f);
                 b.visit_mut(f);

@@ -125,7 +125,7 @@ fn entry(address: &Expr) -> Option<Entry> {
         },
         load => (load, 0),
     };
-    let Expr::Load(Width::I32, place) = load else { return None };
+    let Expr::Load(Width::I32, place, _) = load else { return None };
     let Expr::Bin(Bin::Add, scaled, base) = &**place else { return None };
     let (Expr::Bin(Bin::Shl, index, by), Expr::Int(base)) = (&**scaled, &**base) else {
         return None;

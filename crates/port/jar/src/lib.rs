@@ -14,6 +14,7 @@
 mod blocks;
 mod classfile;
 mod constants;
+mod debug;
 mod dispatch;
 mod emit;
 mod error;
@@ -26,6 +27,7 @@ mod ir;
 mod jar;
 mod jumps;
 mod lift;
+mod names;
 mod op;
 mod program;
 mod replaced;

@@ -74,7 +74,7 @@ impl Lifter {
         let mut out = Out { steps: Vec::new() };
         let known = integer(insn, pc, &mut out)
             || product(insn, &mut out)
-            || self.memory(insn, &mut out)
+            || self.memory(insn, pc, &mut out)
             || self.transfer(insn, &mut out)
             || self.float(insn, &mut out);
         assert!(known, "an instruction of the table without a meaning: {}", insn.text(pc));
@@ -131,8 +131,8 @@ impl Lifter {
         Expr::Fp(self.double(reg), Rep::Double)
     }
 
-    fn memory(self, insn: Insn, out: &mut Out) -> bool {
-        let load = |width| Expr::Load(width, Box::new(address(insn)));
+    fn memory(self, insn: Insn, pc: u32, out: &mut Out) -> bool {
+        let load = |width| Expr::Load(width, Box::new(address(insn)), pc);
         let indexed = || Expr::bin(Bin::Add, read(insn.rs()), read(insn.rt()));
         let rt = insn.rt();
         match insn.op {
@@ -194,11 +194,11 @@ impl Lifter {
                 out.steps.push(Stmt::Store(Width::F64, address(insn), value));
             }
             Op::Lwxc1 => {
-                let value = Expr::Load(Width::F32, Box::new(indexed()));
+                let value = Expr::Load(Width::F32, Box::new(indexed()), pc);
                 out.steps.push(self.write_float(insn.fd(), value));
             }
             Op::Ldxc1 | Op::Luxc1 => {
-                let value = Expr::Load(Width::F64, Box::new(indexed()));
+                let value = Expr::Load(Width::F64, Box::new(indexed()), pc);
                 out.steps.push(Stmt::SetFp(self.double(insn.fd()), Rep::Double, value));
             }
             Op::Swxc1 => {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::blocks;
 use crate::classfile::{Class, Code, Type};
+use crate::debug::Lines;
 use crate::dispatch;
 use crate::emit::{CALL, DISPATCH, Method, Program, RUNTIME, Role};
 use crate::error::Error;
@@ -14,15 +15,11 @@ use crate::fold;
 use crate::image::Image;
 use crate::ir::{Callee, End, Function, Stmt};
 use crate::jumps;
+use crate::names;
 use crate::op;
 use crate::replaced;
-use crate::signature::Signature;
 use crate::split;
 use crate::unwind::{self, Regions};
-
-/// Steps of the functions of one class. A step takes about ten bytes and hardly ever more than one
-/// constant, of which a class may have 65,535; larger classes would be loaded for little.
-const CLASS_STEPS: usize = 20_000;
 
 /// A translated program.
 pub struct Translated {
@@ -169,28 +166,27 @@ pub fn translate(image: &Image) -> Result<Translated, Error> {
     let program = shared(image, &lifted);
     let mut classes = BTreeMap::new();
     let mut calls = Vec::new();
-    let mut open: Option<Class> = None;
+    // By classes: the functions of one file need not be neighbours.
+    let mut by_class: BTreeMap<&str, Vec<&Function>> = BTreeMap::new();
     for function in &lifted.functions {
-        let name = &program.methods[&function.entry].class;
-        if open.as_ref().is_some_and(|class| class.name() != name)
-            && let Some(full) = open.take()
-        {
-            calls.push((full.name().to_owned(), full.calls().to_vec()));
-            finish(full, &mut classes)?;
-        }
-        let class = open.get_or_insert_with(|| Class::new(name, "java/lang/Object"));
-        let before = class.bytecode();
-        let largest = split::add(&program, function, &lifted.summaries, class)?;
-        if class.bytecode() - before > split::METHOD_MAX {
-            report.split.push(function.name.clone());
-        }
-        report.largest_method = report.largest_method.max(largest);
-        report.bytecode += class.bytecode() - before;
+        by_class.entry(&program.methods[&function.entry].class).or_default().push(function);
     }
-    if let Some(full) = open {
-        calls.push((full.name().to_owned(), full.calls().to_vec()));
-        finish(full, &mut classes)?;
+    for (name, functions) in by_class {
+        let source = names::source(&program, functions[0].entry);
+        let mut class = Class::new(name, "java/lang/Object").with_source(source);
+        for function in functions {
+            let before = class.bytecode();
+            let largest = split::add(&program, function, &lifted.summaries, &mut class)?;
+            if class.bytecode() - before > split::METHOD_MAX {
+                report.split.push(function.name.clone());
+            }
+            report.largest_method = report.largest_method.max(largest);
+        }
+        report.bytecode += class.bytecode();
+        calls.push((class.name().to_owned(), class.calls().to_vec()));
+        finish(class, &mut classes)?;
     }
+    report.split.sort();
     if let Some(table) = unwind::table(&program.regions, &calls) {
         classes.insert(unwind::TABLE.into(), table);
     }
@@ -212,66 +208,18 @@ pub fn translate(image: &Image) -> Result<Translated, Error> {
 /// What all methods share.
 pub fn shared(image: &Image, lifted: &Lifted) -> Program {
     let regions = lifted.regions.clone();
-    Program { methods: methods(lifted), big_endian: image.big_endian, regions }
-}
-
-fn class_name(number: usize) -> String {
-    format!("fettle/program/Code{number}")
+    let lines = Lines::read(image);
+    let methods = names::methods(lifted, &lines);
+    Program { methods, big_endian: image.big_endian, regions, lines }
 }
 
 fn finish(class: Class, classes: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Error> {
     let name = class.name().to_owned();
     let bytes = class
-        .finish(None)
+        .finish()
         .ok_or_else(|| Error::Jar(format!("{name} has more constants than a class may have")))?;
     classes.insert(format!("{name}.class"), bytes);
     Ok(())
-}
-
-/// Names, parameters and results of all methods. Neighbours of the program are in one class.
-fn methods(lifted: &Lifted) -> FxHashMap<u32, Method> {
-    let mut used = FxHashSet::default();
-    let mut methods = FxHashMap::default();
-    let (mut class, mut steps) = (0, 0);
-    for function in &lifted.functions {
-        let own: usize = function.blocks.iter().map(|block| block.steps.len() + 1).sum();
-        if steps > 0 && steps + own > CLASS_STEPS {
-            class += 1;
-            steps = 0;
-        }
-        steps += own;
-        let summary = &lifted.summaries[&function.entry];
-        let mut name = java_name(&function.name);
-        if !used.insert(name.clone()) {
-            name = format!("{name}_{:x}", function.entry);
-            used.insert(name.clone());
-        }
-        let role = role(&function.name);
-        methods.insert(
-            function.entry,
-            Method {
-                class: class_name(class),
-                name,
-                signature: Signature::of(summary),
-                grows: summary.grows,
-                role,
-            },
-        );
-    }
-    methods
-}
-
-fn role(name: &str) -> Role {
-    match name {
-        "setjmp" | "_setjmp" | "__setjmp" | "sigsetjmp" | "__sigsetjmp" => Role::SetJump,
-        "__longjmp" | "____longjmp" => Role::LongJump,
-        _ => Role::Ordinary,
-    }
-}
-
-/// A name that the Java virtual machine takes for a method.
-fn java_name(name: &str) -> String {
-    name.chars().map(|c| if ".;[/<>".contains(c) || c.is_control() { '_' } else { c }).collect()
 }
 
 fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
@@ -280,7 +228,7 @@ fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
     for function in &lifted.functions {
         // A direct call says that there may be a second return; one through a pointer does not.
         let own = |&(at, to): &(u32, u32)| to == function.entry && !image.in_offset_table(at);
-        if role(&function.name) == Role::SetJump && pointers.iter().any(own) {
+        if names::role(&function.name) == Role::SetJump && pointers.iter().any(own) {
             problems.push(Problem {
                 address: function.entry,
                 function: function.name.clone(),

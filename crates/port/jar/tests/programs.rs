@@ -1,80 +1,13 @@
 //! Translated programs do what the same files do under QEMU.
 
+mod common;
+
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::LazyLock;
+use std::path::Path;
+use std::process::Command;
 
-use fettle_jar::{Image, METHOD_MAX, translate, write};
-
-const PACKAGES: [&str; 8] = [
-    "default-jdk-headless",
-    "gcc-mipsel-linux-gnu",
-    "g++-mipsel-linux-gnu",
-    "gcc-mips-linux-gnu",
-    "g++-mips-linux-gnu",
-    "libc6-dev-mipsel-cross",
-    "libc6-dev-mips-cross",
-    "qemu-user-static",
-];
-
-/// What the tests need, installed if that is possible; otherwise why there are none.
-static MISSING: LazyLock<Option<String>> = LazyLock::new(|| {
-    let there = |name: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
-    };
-    let tools = [
-        "java",
-        "mipsel-linux-gnu-g++",
-        "mips-linux-gnu-g++",
-        "qemu-mipsel-static",
-        "qemu-mips-static",
-    ];
-    if !tools.iter().all(|tool| there(tool)) {
-        let mut apt = Command::new("apt-get");
-        apt.args(["-o", "DPkg::Lock::Timeout=600", "install", "-q", "-y"]);
-        apt.arg("--no-install-recommends").args(PACKAGES).env("DEBIAN_FRONTEND", "noninteractive");
-        // Whether it worked is seen by what is there then.
-        let _ = apt.output();
-    }
-    if !fettle_jar::has_runtime() {
-        return Some("built without a JDK".into());
-    }
-    let missing: Vec<&str> = tools.into_iter().filter(|tool| !there(tool)).collect();
-    (!missing.is_empty()).then(|| format!("no {}", missing.join(", ")))
-});
-
-struct Machine {
-    compiler: &'static str,
-    emulator: &'static str,
-}
-
-const LITTLE: Machine = Machine { compiler: "mipsel-linux-gnu-", emulator: "qemu-mipsel-static" };
-const BIG: Machine = Machine { compiler: "mips-linux-gnu-", emulator: "qemu-mips-static" };
-
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
-}
-
-fn output(command: &mut Command) -> Output {
-    command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
-}
-
-fn compile(machine: &Machine, file: &str, options: &[&str], folder: &Path) -> PathBuf {
-    let program = folder.join("program");
-    let compiler = if file.ends_with(".c") { "gcc" } else { "g++" };
-    let compiled = output(
-        Command::new(format!("{}{compiler}", machine.compiler))
-            .args(["-static", "-o"])
-            .arg(&program)
-            .arg(source(file))
-            .args(options)
-            .args(["-lm", "-pthread"]),
-    );
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    program
-}
+use common::{BIG, LITTLE, MISSING, Machine, compile, output, translated};
+use fettle_jar::{Image, translate};
 
 /// Compiles a program, translates it, runs both, and compares what they say and how they end.
 fn same(machine: &Machine, file: &str, options: &[&str], arguments: &[&str]) {
@@ -108,16 +41,6 @@ fn same(machine: &Machine, file: &str, options: &[&str], arguments: &[&str]) {
     // The emulator itself says something of a program that a signal ends.
     let native: Vec<&str> = native.lines().filter(|line| !line.starts_with("qemu: ")).collect();
     assert_eq!(told, native, "{file} {options:?}");
-}
-
-fn translated(program: &Path) -> Vec<u8> {
-    let bytes = std::fs::read(program).expect("the compiler wrote it");
-    let image = Image::parse(&bytes).expect("a static program");
-    let translated = translate(&image).expect("every function can be translated");
-    let report = &translated.summary;
-    assert!(report.largest_method <= METHOD_MAX, "{report:?}");
-    assert!(report.problems.is_empty(), "{report:?}");
-    write(&image, &translated).expect("there is a runtime")
 }
 
 #[test]

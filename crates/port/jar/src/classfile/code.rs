@@ -83,6 +83,8 @@ pub struct Code {
     stack_max: i32,
     locals_max: u16,
     calls: Vec<Call>,
+    /// From which offset on which line, in order.
+    lines: Vec<(u16, u16)>,
 }
 
 /// Which bytes of a method are a call of the program's.
@@ -111,6 +113,18 @@ impl Code {
             stack_max: 0,
             locals_max,
             calls: Vec::new(),
+            lines: Vec::new(),
+        }
+    }
+
+    /// Notes that what follows comes from a line of the class's source file.
+    pub fn line(&mut self, line: u16) {
+        // Methods are much shorter than 64 KB.
+        let at = self.bytes.len() as u16;
+        match self.lines.last_mut() {
+            Some((last_at, last)) if *last_at == at => *last = line,
+            Some((_, last)) if *last == line => {}
+            _ => self.lines.push((at, line)),
         }
     }
 
@@ -347,7 +361,20 @@ impl Code {
             out.extend(handler.class.to_be_bytes());
         }
         let frames = self.frame_bytes(pool);
-        out.extend(u16::from(frames.is_some()).to_be_bytes());
+        // Javac writes no entry behind the last instruction, and some readers believe that.
+        let end = self.bytes.len();
+        self.lines.retain(|(at, _)| usize::from(*at) < end);
+        let attributes = u16::from(frames.is_some()) + u16::from(!self.lines.is_empty());
+        out.extend(attributes.to_be_bytes());
+        if !self.lines.is_empty() {
+            out.extend(pool.utf8("LineNumberTable").to_be_bytes());
+            out.extend((2 + 4 * self.lines.len() as u32).to_be_bytes());
+            out.extend((self.lines.len() as u16).to_be_bytes());
+            for (at, line) in &self.lines {
+                out.extend(at.to_be_bytes());
+                out.extend(line.to_be_bytes());
+            }
+        }
         if let Some(frames) = frames {
             out.extend(pool.utf8("StackMapTable").to_be_bytes());
             out.extend((frames.len() as u32).to_be_bytes());

@@ -18,12 +18,41 @@ const ACC_STATIC: u16 = 0x8;
 const ACC_FINAL: u16 = 0x10;
 const ACC_SUPER: u16 = 0x20;
 
+/// The file that a class's lines are of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceFile {
+    /// Its name, without folders.
+    pub name: String,
+    /// What is to be added to the lines of methods, which have 16 bits.
+    pub first: u32,
+}
+
+impl SourceFile {
+    /// What stack traces show before the colon: where lines count from another than the first, that
+    /// stands there, too.
+    fn shown(&self) -> String {
+        match self.first {
+            0 => self.name.clone(),
+            first => format!("{}+{first}", self.name),
+        }
+    }
+
+    /// A source map (JSR 45), by which debuggers find the lines themselves.
+    fn map(&self) -> Option<String> {
+        let Self { name, first } = self;
+        let from = first.checked_add(1)?;
+        (*first > 0)
+            .then(|| format!("SMAP\n{name}\nC\n*S C\n*F\n1 {name}\n*L\n{from}#1,65535:1\n*E\n"))
+    }
+}
+
 /// A class under construction.
 pub struct Class {
     /// Its constants.
     pub pool: Pool,
     name: String,
     parent: String,
+    source: Option<SourceFile>,
     methods: Vec<u8>,
     count: u16,
     bytecode: usize,
@@ -37,11 +66,18 @@ impl Class {
             pool: Pool::default(),
             name: name.into(),
             parent: parent.into(),
+            source: None,
             methods: Vec::new(),
             count: 0,
             bytecode: 0,
             calls: Vec::new(),
         }
+    }
+
+    /// Says which file its lines are of.
+    pub fn with_source(mut self, source: Option<SourceFile>) -> Self {
+        self.source = source;
+        self
     }
 
     /// Its name.
@@ -79,15 +115,23 @@ impl Class {
     }
 
     /// The class file. None if its constants are too many.
-    pub fn finish(mut self, source: Option<&str>) -> Option<Vec<u8>> {
+    pub fn finish(mut self) -> Option<Vec<u8>> {
         let this = self.pool.class(&self.name);
         let parent = self.pool.class(&self.parent);
         let mut attributes = Vec::new();
-        if let Some(source) = source {
-            let (name, value) = (self.pool.utf8("SourceFile"), self.pool.utf8(source));
+        let mut count = 0_u16;
+        if let Some(source) = self.source.take() {
+            count += 1;
+            let (name, value) = (self.pool.utf8("SourceFile"), self.pool.utf8(&source.shown()));
             attributes.extend(name.to_be_bytes());
             attributes.extend(2_u32.to_be_bytes());
             attributes.extend(value.to_be_bytes());
+            if let Some(map) = source.map() {
+                count += 1;
+                attributes.extend(self.pool.utf8("SourceDebugExtension").to_be_bytes());
+                attributes.extend((map.len() as u32).to_be_bytes());
+                attributes.extend(map.as_bytes());
+            }
         }
         let mut out = Vec::new();
         out.extend(0xcafe_babe_u32.to_be_bytes());
@@ -98,7 +142,7 @@ impl Class {
             out.extend(half.to_be_bytes());
         }
         out.extend(self.methods);
-        out.extend(u16::from(source.is_some()).to_be_bytes());
+        out.extend(count.to_be_bytes());
         out.extend(attributes);
         Some(out)
     }

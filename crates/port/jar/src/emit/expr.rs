@@ -50,7 +50,7 @@ impl Emitter<'_> {
                 self.truth(cond);
                 Ty::I
             }
-            Expr::Load(width, address) => self.load(*width, address),
+            Expr::Load(width, address, pc) => self.load(*width, address, *pc),
             Expr::Help(helper, arguments) => {
                 self.help(helper, arguments);
                 helper.result.unwrap_or(Ty::I)
@@ -182,22 +182,30 @@ impl Emitter<'_> {
         }
     }
 
-    pub(super) fn load(&mut self, width: Width, address: &Expr) -> Ty {
-        if matches!(width, Width::S8 | Width::U8) {
-            self.load_memory();
-            self.address(address);
-            self.code.op(op::BALOAD, -1);
-            if width == Width::U8 {
-                self.code.int(self.pool, 255);
-                self.code.op(op::IAND, -1);
-            }
-            return Ty::I;
-        }
-        let (letter, ty) = self.handle(width);
+    /// Reads memory. The load may be part of an expression that another instruction uses: where it
+    /// fails has a line of its own.
+    pub(super) fn load(&mut self, width: Width, address: &Expr, pc: u32) -> Ty {
+        let is_byte = matches!(width, Width::S8 | Width::U8);
+        let handle = (!is_byte).then(|| self.handle(width));
         self.load_memory();
         self.address(address);
-        let method = self.pool.method(VAR_HANDLE, "get", &format!("([BI){letter}"));
-        self.code.op_index(op::INVOKEVIRTUAL, method, slots(ty) - 3);
+        self.note_line(pc);
+        let ty = match handle {
+            Some((letter, ty)) => {
+                let method = self.pool.method(VAR_HANDLE, "get", &format!("([BI){letter}"));
+                self.code.op_index(op::INVOKEVIRTUAL, method, slots(ty) - 3);
+                ty
+            }
+            None => {
+                self.code.op(op::BALOAD, -1);
+                Ty::I
+            }
+        };
+        self.note_line(self.at);
+        if width == Width::U8 {
+            self.code.int(self.pool, 255);
+            self.code.op(op::IAND, -1);
+        }
         ty
     }
 

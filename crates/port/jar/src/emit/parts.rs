@@ -199,6 +199,9 @@ pub fn emit_driver(
     types.extend(signature.ints.iter().map(|_| Type::Int));
     types.extend(signature.fps.iter().map(|(_, rep)| verification(rep.ty())));
     let mut code = Code::new(types.clone());
+    if let Some(line) = program.line(function, function.entry) {
+        code.line(line);
+    }
     let slot: u16 = types.iter().map(Type::slots).sum();
     let (ints, fps, wanted) = (slot, slot + 1, slot + 2);
     let kept_ints: usize = agains.iter().map(|again| again.vars.len() + 1).sum();

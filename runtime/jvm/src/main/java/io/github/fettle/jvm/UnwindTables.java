@@ -36,11 +36,16 @@ final class UnwindTables {
     /** By class and method: first and last byte of a call in one word, and its address. */
     private final Map<String, int[]> calls = new HashMap<>();
 
-    private UnwindTables() {}
+    /** What the names of the program's classes begin with. */
+    final String home;
+
+    private UnwindTables(String home) {
+        this.home = home;
+    }
 
     /** Reads what lies beside a program's classes: nothing where no code handles exceptions. */
     static UnwindTables of(GuestCode code) {
-        UnwindTables tables = new UnwindTables();
+        UnwindTables tables = new UnwindTables(code.getClass().getPackageName() + ".");
         try (InputStream resource = code.getClass().getResourceAsStream("unwind.bin")) {
             if (resource != null) {
                 tables.read(new DataInputStream(new BufferedInputStream(resource)));

@@ -45,8 +45,6 @@ public final class Unwinder {
     private static final int A0 = 4;
     private static final int A1 = 5;
 
-    private static final String CODE = "fettle.program.Code";
-
     private static final StackWalker WALKER = StackWalker.getInstance();
 
     private Unwinder() {}
@@ -183,7 +181,7 @@ public final class Unwinder {
         while (frames.hasNext()) {
             StackWalker.StackFrame frame = frames.next();
             String type = frame.getClassName();
-            if (type.startsWith(CODE)) {
+            if (type.startsWith(tables.home)) {
                 int pc = tables.call(type, frame.getMethodName(), frame.getByteCodeIndex());
                 if (pc != 0 && ask(t, SEARCH, exception, pc, sp) == HANDLER_FOUND) {
                     return Handler.GUEST;
