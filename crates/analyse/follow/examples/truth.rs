@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "marked as resting on a choice: {}; of {} that are wrong {}",
         score.marked, score.wrong, score.wrong_marked
     );
+    println!("wrong, up to the first 20: {:?}", &score.wrong_numbers[..score.wrong.min(20)]);
     for (tenth, (all, right)) in score.choices.into_iter().enumerate().filter(|(_, of)| of.0 > 0) {
         let share = right as f64 / all as f64 * 100.0;
         println!(

@@ -12,7 +12,7 @@ use crate::error::KernelError;
 use crate::fields::{Fields, single_reference};
 use crate::programs::{self, PAYLOAD_MOST, Spec, TABLE_BYTES};
 use crate::ring::Ring;
-use crate::runtimes::{self, watch::Watch};
+use crate::runtimes::{self, At, watch::Watch};
 use crate::sys::{Map, MapKind, Program, Rejection, possible_processors};
 use fettle_btf::{Btf, Kind};
 
@@ -152,14 +152,11 @@ impl Capture {
                 None => without.push(spec.place),
             }
         }
-        let ready = match options.task_wakes {
-            true => load_ready(&env)?,
-            false => None,
-        };
-        if options.task_wakes && ready.is_none() {
+        let of_tasks = if options.task_wakes { load_for_tasks(&env)? } else { Vec::new() };
+        if options.task_wakes && of_tasks.is_empty() {
             without.push("tasks' wake-ups");
         }
-        let watch = Watch::start(runtimes, ready).map_err(KernelError::io("start a thread"))?;
+        let watch = Watch::start(runtimes, of_tasks).map_err(KernelError::io("start a thread"))?;
         let system = options.system;
         let _maps = vec![outer, transfers, arrivals, calls, scratch];
         let links = Vec::new();
@@ -352,16 +349,26 @@ fn own_numbers() -> Result<(), KernelError> {
     }
 }
 
-/// The program at wake-ups of tasks; `None` if this kernel is too old for it.
-fn load_ready(env: &Env) -> Result<Option<Program>, KernelError> {
-    match Program::load_for_programs("ready", &programs::ready(env)) {
-        Ok(program) => Ok(Some(program)),
-        // Before Linux 6.6 it is not known what the program is to be attached to.
-        Err(rejection) if rejection.log.is_empty() => Ok(None),
-        Err(Rejection { error, log }) => {
-            Err(KernelError::Rejected { program: "tasks' wake-ups", error, log })
+/// The programs at functions of runtimes; none if this kernel is too old for them.
+fn load_for_tasks(env: &Env) -> Result<Vec<(At, Program)>, KernelError> {
+    type Write = fn(&Env) -> Vec<crate::asm::Insn>;
+    let all: [(At, &str, Write); 3] = [
+        (At::Ready, "ready", programs::ready),
+        (At::Made, "made", programs::made),
+        (At::Queued, "queued", programs::queued),
+    ];
+    let mut loaded = Vec::new();
+    for (at, name, write) in all {
+        match Program::load_for_programs(name, &write(env)) {
+            Ok(program) => loaded.push((at, program)),
+            // Before Linux 6.6 it is not known what the program is to be attached to.
+            Err(rejection) if rejection.log.is_empty() => {}
+            Err(Rejection { error, log }) => {
+                return Err(KernelError::Rejected { program: "tasks of runtimes", error, log });
+            }
         }
     }
+    Ok(loaded)
 }
 
 /// Hands a program to the kernel; `None` if it can be done without, and this kernel has not got

@@ -1,6 +1,6 @@
 //! From records to events.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,6 +8,7 @@ use fettle_protocols::{Connections, Counts, Message, NO_REPLY, Side, UNSEEN, Wha
 
 use crate::events::Event;
 use crate::raw::{self, Kind, Record, SWITCH_IN_CALL, io, socket, wait};
+use crate::runtimes::CONTEXTS;
 
 /// What happens to a process or thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,8 @@ pub struct Decoder {
     silent: HashMap<u32, Vec<Silent>>,
     /// The tasks that threads run, with those that made them.
     tasks: HashMap<u32, (u64, u64)>,
+    /// Processes that make contexts.
+    have_contexts: HashSet<u32>,
     /// Records that were none.
     pub unreadable: u64,
     /// Calls of `io_uring_enter`: what they read and write is not seen.
@@ -146,6 +149,7 @@ impl Decoder {
             payloads: HashMap::new(),
             silent: HashMap::new(),
             tasks: HashMap::new(),
+            have_contexts: HashSet::new(),
             unreadable: 0,
             urings: 0,
         }
@@ -190,6 +194,7 @@ impl Decoder {
                 let path = text(&r);
                 t.sink.life(Life::Exec { pid: r.pid, tid: r.tid, path: &path });
                 let path = u64::from(t.sink.text(&path));
+                self.have_contexts.remove(&r.pid);
                 t.tell(Event::Exec, &[pid, tid, path])
             }
             Kind::Exit => {
@@ -240,6 +245,11 @@ impl Decoder {
             Kind::BlockComplete => t.tell(Event::BlockComplete, &[r.word(0), r.word(1)]),
             Kind::Task => {
                 let task = (r.word(0), r.word(1));
+                // Only event loops make contexts; other threads may have one, and work as threads do.
+                let by_context = u64::from(r.number) == CONTEXTS;
+                if by_context && !self.have_contexts.contains(&r.pid) {
+                    return Ok(());
+                }
                 if self.tasks.insert(r.tid, task) == Some(task) {
                     return Ok(());
                 }
@@ -251,6 +261,11 @@ impl Decoder {
                 let fields = [pid, tid, task, parent, target, target_parent, u64::from(gives != 0)];
                 t.tell(Event::TaskWake, &fields)
             }
+            Kind::TaskMade => {
+                self.have_contexts.insert(r.pid);
+                t.tell(Event::TaskMade, &[pid, tid, r.word(0), r.word(1)])
+            }
+            Kind::TaskSend => t.tell(Event::TaskSend, &[pid, tid, r.word(0), r.word(1)]),
         }
     }
 

@@ -94,16 +94,22 @@ pub enum Kind {
     /// The first bytes of what the thread's next record of a socket is about. Flags: as that one's.
     /// Number: how many. Words: inode, result; then the bytes.
     Payload = 24,
-    /// Which task the thread runs. Words: its number, that of the one that made it; 0 for none.
+    /// Which task the thread runs. Number: 1 if it is known by its context (`runtimes::CONTEXTS`). Words: its
+    /// number, that of the one that made it; 0 for none.
     Task = 25,
     /// A task makes another one runnable that has waited for it. Words: number and maker of either; whether
     /// the other one is given something, rather than that it has given it away.
     TaskWake = 26,
+    /// A task makes another one, or something that goes on for it later. Words: its number, that of the new
+    /// one, which may have been another's before.
+    TaskMade = 27,
+    /// A task gives bytes to its event loop, which sends them later. Words: inode, number of the task.
+    TaskSend = 28,
 }
 
 impl Kind {
     /// All.
-    pub const ALL: [Kind; 26] = [
+    pub const ALL: [Kind; 28] = [
         Kind::Switch,
         Kind::Wake,
         Kind::Fork,
@@ -130,13 +136,15 @@ impl Kind {
         Kind::Payload,
         Kind::Task,
         Kind::TaskWake,
+        Kind::TaskMade,
+        Kind::TaskSend,
     ];
 
     /// Words of a record; of [`Kind::Io`] at its end.
     pub const fn words(self) -> i16 {
         match self {
             Kind::Switch | Kind::Fork | Kind::Io | Kind::Wait | Kind::Close | Kind::Payload => 2,
-            Kind::Task => 2,
+            Kind::Task | Kind::TaskMade | Kind::TaskSend => 2,
             Kind::Pipe | Kind::CloseRange | Kind::Open | Kind::BlockComplete => 2,
             Kind::Exec | Kind::SignalDelivered => 0,
             Kind::Wake | Kind::Signal | Kind::Fault | Kind::Dup | Kind::Uring => 1,

@@ -370,17 +370,24 @@ impl Program {
     }
 
     /// Attaches it to a place in a file, wherever that is mapped; it runs until what is returned is dropped.
+    /// With `at_end`, it runs when the function that begins there returns.
     ///
     /// # Errors
     ///
     /// When the kernel is older than Linux 6.6, or there is no instruction.
-    pub fn attach_in(&self, file: &std::ffi::CStr, offset: u64) -> io::Result<OwnedFd> {
+    pub fn attach_in(
+        &self,
+        file: &std::ffi::CStr,
+        offset: u64,
+        at_end: bool,
+    ) -> io::Result<OwnedFd> {
         let mut attributes = LinkUprobes {
             program: self.fd.as_raw_fd() as u32,
             attach_how: UPROBES,
             path: file.as_ptr() as u64,
             offsets: (&raw const offset) as u64,
             count: 1,
+            probe_flags: u32::from(at_end),
             ..LinkUprobes::default()
         };
         // SAFETY: path and offset live until the call returns, which only reads them.

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use fettle_requests::{Batch, Certainty, EventId, Program};
 
 use super::certain::How;
+use super::contexts::{self, Contexts};
 use super::tasks::{self, Tasks};
 use super::turns::{At, ExchangeId, Sent, Turns};
 
@@ -28,8 +29,9 @@ pub(crate) struct Behalf {
     certain: Option<(usize, usize)>,
     turns: Turns,
     tasks: Tasks,
+    contexts: Contexts,
     /// The kinds of events that report tasks.
-    of_tasks: [Option<EventId>; 2],
+    of_tasks: [Option<EventId>; 4],
     chunks: VecDeque<Chunk>,
     /// The number of the first chunk among all that there were.
     first: u64,
@@ -123,7 +125,8 @@ impl Behalf {
             certain,
             turns: Turns::default(),
             tasks: Tasks::default(),
-            of_tasks: ["task", "task_wake"]
+            contexts: Contexts::default(),
+            of_tasks: ["task", "task_wake", "task_made", "task_send"]
                 .map(|name| catalog.find(name).filter(|_| field.is_some())),
             chunks: VecDeque::new(),
             first: 0,
@@ -180,15 +183,9 @@ impl Behalf {
         let events = &chunk.events;
         let kind = events.kind(spot.row);
         if let Some(place) = self.of_tasks.iter().position(|of| *of == Some(kind)) {
-            let value = |field: usize| events.value(spot.row, field);
-            let process = value(0) as u32;
-            match place {
-                0 => self.tasks.runs((process, value(1) as u32), value(2), value(3)),
-                _ => {
-                    let (task, target) = ((value(2), value(3)), (value(4), value(5)));
-                    self.tasks.wakes(process, task, target, value(6) != 0);
-                }
-            }
+            // Each row is as wide as the widest event; what one does not have is 0.
+            let words = [0, 1, 2, 3, 4, 5, 6].map(|field| events.value(spot.row, field));
+            self.look_at_task(place, words);
             return;
         }
         let Some(role) = self.roles.get(events.kind(spot.row).index()).copied().flatten() else {
@@ -203,8 +200,12 @@ impl Behalf {
         let socket = value(role.socket);
         let is_connected = Some(value(role.remote)) != nothing.map(u64::from);
         let has_bytes = value(role.bytes) as i64 > 0 && is_connected;
+        if self.contexts.has(at.process) {
+            self.look_in_context(spot, role.deed, (at.process, at.thread), (socket, has_bytes));
+            return;
+        }
         if self.tasks.has(at.process) {
-            self.look_at_task(spot, role.deed, (at.process, at.thread), (socket, has_bytes));
+            self.look_in_task(spot, role.deed, (at.process, at.thread), (socket, has_bytes));
             return;
         }
         match role.deed {
@@ -225,8 +226,46 @@ impl Behalf {
         self.settle();
     }
 
+    /// An event that says something of tasks, by its place in [`Behalf::of_tasks`].
+    fn look_at_task(&mut self, place: usize, [pid, tid, a, b, c, d, e]: [u64; 7]) {
+        let thread = (pid as u32, tid as u32);
+        match place {
+            0 if self.contexts.has(thread.0) => self.contexts.runs(thread, a),
+            0 => self.tasks.runs(thread, a, b),
+            1 => self.tasks.wakes(thread.0, (a, b), (c, d), e != 0),
+            2 => self.contexts.made(thread, a, b),
+            _ => self.contexts.queues(thread, a, b),
+        }
+    }
+
+    /// An event of a process whose contexts are known: nothing has to wait.
+    fn look_in_context(
+        &mut self,
+        spot: Spot,
+        deed: Deed,
+        thread: (u32, u32),
+        (socket, has_bytes): (u64, bool),
+    ) {
+        match deed {
+            Deed::Accept => self.contexts.accepted(thread, socket),
+            Deed::Close => self.contexts.closed(thread.0, socket),
+            Deed::Wait | Deed::Polled | Deed::Looked => self.contexts.polled(thread.1),
+            Deed::Told => {}
+            Deed::Read if has_bytes => self.contexts.read(thread, socket),
+            Deed::Send if has_bytes => match self.contexts.sent(thread, socket) {
+                contexts::Sent::AsSeen(certainty) => self.say(spot, certainty),
+                contexts::Sent::For(of, certainty) => {
+                    self.tell(spot, of);
+                    self.say(spot, certainty);
+                }
+                contexts::Sent::Nobody => self.tell(spot, NOBODY),
+            },
+            Deed::Read | Deed::Send => {}
+        }
+    }
+
     /// An event of a process whose tasks are known: nothing has to wait.
-    fn look_at_task(
+    fn look_in_task(
         &mut self,
         spot: Spot,
         deed: Deed,

@@ -4,7 +4,8 @@
 //! receive: the receiver is on another processor, or was given the sender's before the call could
 //! return. Extraction must see a send before the receive that takes its bytes. So events wait here for a
 //! while, and a send whose bytes were received already moves to just before that. Nothing of its thread
-//! is overtaken that happened before the call: the receiver cannot have been earlier.
+//! is overtaken that happened before the call: the receiver cannot have been earlier. Which task has sent is
+//! reported when the call returns, too, so that event moves along.
 
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -25,6 +26,8 @@ pub(crate) struct Causal {
     /// Rows of `held` that were looked at.
     seen: usize,
     roles: Vec<Option<Role>>,
+    /// The kind of event that says which task a thread runs, and where it has the thread.
+    task: Option<(EventId, usize)>,
     streams: FxHashMap<(u16, u64, u64), Stream>,
     /// Streams at which to forget again.
     streams_max: usize,
@@ -40,7 +43,11 @@ struct Role {
     from: usize,
     to: usize,
     bytes: usize,
+    thread: Option<usize>,
 }
+
+/// Events before a send among which the one is looked for that says which task has sent.
+const TASK_ROWS: usize = 1 << 10;
 
 /// Bytes of one direction of a connection, or of a pipe.
 #[derive(Default)]
@@ -66,13 +73,19 @@ impl Causal {
             let column = |name: &str| kind.fields.iter().position(|field| field.name == name);
             if let (Some(from), Some(to), Some(bytes)) = (column(from), column(to), column("bytes"))
             {
-                roles[id.index()] = Some(Role { sends, family, from, to, bytes });
+                let thread = column("tid");
+                roles[id.index()] = Some(Role { sends, family, from, to, bytes, thread });
             }
         }
+        let task = catalog.find("task").and_then(|id| {
+            let fields = &catalog.get(id)?.fields;
+            Some((id, fields.iter().position(|field| field.name == "tid")?))
+        });
         Causal {
             held: Batch::new(catalog),
             seen: 0,
             roles,
+            task,
             streams: FxHashMap::default(),
             streams_max: STREAMS_MAX,
             moved: false,
@@ -82,7 +95,8 @@ impl Causal {
     /// Whether it has to see events of a kind, and whether it may move them to an earlier time.
     pub(crate) fn looks_at(&self, event: EventId) -> (bool, bool) {
         let role = self.roles.get(event.index()).copied().flatten();
-        (role.is_some(), role.is_some_and(|role| role.sends))
+        let is_task = self.task.is_some_and(|(task, _)| task == event);
+        (role.is_some() || is_task, role.is_some_and(|role| role.sends) || is_task)
     }
 
     /// Where the next events go, in order of time.
@@ -138,8 +152,12 @@ impl Causal {
         stream.write_off(now_ns.saturating_sub(WAIT_NS));
         if role.sends {
             if let Some((received_ns, _)) = stream.early.front() {
-                self.held.set_time_ns(row, received_ns.saturating_sub(1));
+                let before_ns = received_ns.saturating_sub(1);
+                self.held.set_time_ns(row, before_ns);
                 self.moved = true;
+                if let Some(thread) = role.thread.map(|column| self.held.value(row, column)) {
+                    move_task(&mut self.held, self.task, (row, thread), before_ns);
+                }
             }
             stream.sent += bytes;
             let sent = stream.sent;
@@ -153,6 +171,21 @@ impl Causal {
         if stream.sent == stream.received {
             self.streams.remove(&name);
         }
+    }
+}
+
+/// What says that a thread's task has sent what is at `row` is no later than that.
+fn move_task(
+    held: &mut Batch,
+    task: Option<(EventId, usize)>,
+    (row, thread): (usize, u64),
+    before_ns: u64,
+) {
+    let Some((kind, column)) = task else { return };
+    let mut rows = (row.saturating_sub(TASK_ROWS)..row).rev();
+    let found = rows.find(|at| held.kind(*at) == kind && held.value(*at, column) == thread);
+    if let Some(at) = found.filter(|at| held.time_ns(*at) > before_ns) {
+        held.set_time_ns(at, before_ns);
     }
 }
 
@@ -209,6 +242,14 @@ mod tests {
         assert_eq!(names(&in_parts), ["sent 50", "sent 40", "received 90", "sent 1"]);
         let in_order = [(10, "sent", 10), (20, "received", 10), (30, "sent", 5)];
         assert_eq!(names(&in_order), ["sent 10", "received 10", "sent 5"]);
+    }
+
+    #[test]
+    fn the_task_that_sends_moves_along() {
+        let late = [(20, "received", 100), (25, "task", 0), (26, "poll", 0), (30, "sent", 100)];
+        assert_eq!(names(&late), ["task 0", "sent 100", "received 100", "poll 0"]);
+        let before = [(10, "task", 0), (15, "poll", 0), (20, "received", 100), (30, "sent", 100)];
+        assert_eq!(names(&before), ["task 0", "poll 0", "sent 100", "received 100"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub(crate) mod causal;
 
 mod behalf;
 mod certain;
+mod contexts;
 mod tasks;
 mod turns;
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use fettle_follow::Session;
 
 /// How well requests were found.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Score {
     /// Requests that were made.
     pub made: usize,
@@ -28,6 +28,8 @@ pub struct Score {
     /// Requests that were found not exactly, and those of them that are marked as resting on a choice.
     pub wrong: usize,
     pub wrong_marked: usize,
+    /// The numbers of those that were found not exactly.
+    pub wrong_numbers: Vec<u64>,
     /// All that are marked so.
     pub marked: usize,
     /// Choices by how likely they were said to be right, in tenths: how many, how many were right.
@@ -133,6 +135,7 @@ pub fn score(session: &Session<'_>, truth: &Path) -> Score {
         score.exact += f64::from(u8::from(is_exact));
         if !is_exact {
             score.wrong += 1;
+            score.wrong_numbers.push(*number);
             let is_marked = marks.iter().any(|(of, is_marked)| of == number && *is_marked);
             score.wrong_marked += usize::from(is_marked);
         }

@@ -9,7 +9,7 @@ use crate::code::{Code, Env, counter, slot};
 use crate::programs::descriptors::{
     self as fds, begins, ends, file_of, keep_fd, opened, sock_of, socket_of_file,
 };
-use crate::programs::goroutines::tell_task;
+use crate::programs::running::tell_task;
 use crate::programs::slots::{FIRST, INODE, MODE};
 use crate::raw::{Kind, io, socket, wait, word};
 

@@ -3,10 +3,12 @@
 mod arrivals;
 mod block;
 mod calls;
+mod contexts;
 mod descriptors;
 mod goroutines;
 mod memory;
 mod payload;
+mod running;
 mod sched;
 mod slots;
 mod tasks;
@@ -17,6 +19,7 @@ use crate::sys::Attach;
 use fettle_btf::{Btf, Kind};
 
 pub use calls::{CALLS, TABLE_BYTES, table};
+pub use contexts::{made, queued};
 pub use goroutines::ready;
 pub use payload::{MOST as PAYLOAD_MOST, scratch_bytes};
 

@@ -8,10 +8,12 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use fettle_image::{Image, LinkAddr};
 
-use super::layout::{Layout, Runtime};
+use super::layout::{At, Layout, Place, Runtime};
+use super::modules::{file_offset, symbol};
 
 /// Of `runtime.g` and `runtime.m`, from a minor version of Go 1 on: `goid`, `parentGoid`, `curg`.
 const OFFSETS: [(u32, u64, u64, u64); 5] = [
@@ -51,30 +53,21 @@ pub fn is_likely(file: &File) -> bool {
 }
 
 /// The runtime of an executable, if it is Go's and of a version that is known.
-pub fn identify(image: &Image) -> Option<Runtime> {
+pub fn identify(image: &Image, path: &Path) -> Option<Runtime> {
     let minor = version(image)?;
     let known = OFFSETS.iter().rev().find(|(from, ..)| *from <= minor);
     let (_, number, parent, running) = *known.filter(|_| minor <= LAST)?;
-    let address = |name: &str| {
-        image.symbols().iter().find(|symbol| symbol.name == name).map(|symbol| symbol.addr)
-    };
-    let file_offset = |name: &str| {
-        let address = address(name)?;
-        let holds = |segment: &&fettle_image::Segment| {
-            address.checked_offset_from(segment.start).is_some_and(|at| at < segment.file_size)
-        };
-        let segment = image.segments().iter().find(holds)?;
-        Some(segment.file_offset + address.checked_offset_from(segment.start)?)
-    };
     let table = image.symbols().iter().find(|symbol| symbol.name == "runtime.waitReasonStrings");
     let reasons = table.map(|table| reasons(image, table.addr, table.size));
     let [takes, gives] = reasons.unwrap_or_default();
     let reason = number + TO_REASON;
-    let layout =
-        Layout { slot: SLOT, number, parent, running, reason, thread: THREAD, takes, gives };
+    let (slot, thread, identity) = (SLOT, THREAD, 0);
+    let layout = Layout { slot, number, parent, running, reason, thread, takes, gives, identity };
     // Without the table it is not known whose work goes on.
-    let ready = file_offset("runtime.ready").filter(|_| takes != 0);
-    Some(Runtime { layout, ready })
+    let ready = symbol(image, "runtime.ready").filter(|_| takes != 0);
+    let ready = ready.and_then(|at| file_offset(image, at));
+    let place = |offset| Place { at: At::Ready, path: path.to_owned(), offset };
+    Some(Runtime { layout, places: ready.into_iter().map(place).collect() })
 }
 
 /// The minor version of Go 1 that a binary was built with.

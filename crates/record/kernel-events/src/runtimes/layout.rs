@@ -1,5 +1,7 @@
 //! What is known of a program with tasks, and as the kernel's programs read it.
 
+use std::path::PathBuf;
+
 /// Where the current task of a process's threads stands, as the kernel's programs read it: words of 64 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
@@ -19,16 +21,22 @@ pub struct Layout {
     pub takes: u64,
     /// Reasons of those that wait until what they have is taken from them.
     pub gives: u64,
+    /// What a task's number is: 0, or [`CONTEXTS`].
+    pub identity: u64,
 }
 
+/// Tasks are known by the address of their context, which may be another's later.
+pub const CONTEXTS: u64 = 1;
+
 /// Bytes of a layout in the kernel's map.
-pub const BYTES: u32 = 64;
+pub const BYTES: u32 = 72;
 
 impl Layout {
     /// As the kernel's programs read it.
     pub fn bytes(&self) -> [u8; BYTES as usize] {
-        let Layout { slot, number, parent, running, reason, thread, takes, gives } = *self;
-        let words = [slot as u64, number, parent, running, reason, thread, takes, gives];
+        let Layout { slot, number, parent, running, reason, thread, takes, gives, identity } =
+            *self;
+        let words = [slot as u64, number, parent, running, reason, thread, takes, gives, identity];
         let mut bytes = [0; BYTES as usize];
         for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
             at.copy_from_slice(&word.to_le_bytes());
@@ -37,13 +45,35 @@ impl Layout {
     }
 }
 
+/// What one of the kernel's programs reports at a place in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum At {
+    /// The beginning of a function that makes a task runnable which waits for another (Go).
+    Ready,
+    /// The end of a function that makes a context: what runs in it works for whoever has made it (CPython).
+    Made,
+    /// The beginning of a function by which a task leaves bytes to its event loop (uvloop).
+    Queued,
+}
+
+/// A place in a file at which one of the kernel's programs is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// What is reported there.
+    pub at: At,
+    /// The file, as a process sees it from outside.
+    pub path: PathBuf,
+    /// Where in it the function lies.
+    pub offset: u64,
+}
+
 /// A program with tasks of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runtime {
     /// Where its threads' tasks are.
     pub layout: Layout,
-    /// Where in its file the function lies that makes a task runnable that waits for another.
-    pub ready: Option<u64>,
+    /// What else has to be seen.
+    pub places: Vec<Place>,
 }
 
 #[cfg(test)]
@@ -52,9 +82,10 @@ mod tests {
 
     #[test]
     fn words_stand_one_behind_the_other() {
-        let layout = Layout { slot: -8, gives: 7, ..Layout::default() };
+        let layout = Layout { slot: -8, gives: 7, identity: CONTEXTS, ..Layout::default() };
         let bytes = layout.bytes();
         assert_eq!(bytes[..8], (-8_i64).to_le_bytes());
-        assert_eq!(bytes[56..], 7_u64.to_le_bytes());
+        assert_eq!(bytes[56..64], 7_u64.to_le_bytes());
+        assert_eq!(bytes[64..], CONTEXTS.to_le_bytes());
     }
 }

@@ -1,34 +1,69 @@
 //! Runtimes whose threads work for many tasks: which ones are known, and where in their memory the current
 //! task of a thread stands.
 //!
-//! A thread of a Go program runs one goroutine after the other, so what a thread did last does not say what
-//! it does now. The kernel's programs read the number of the goroutine from the thread's memory, by offsets
-//! that depend on the version. [`identify`] finds these from the program's file.
+//! A thread of a Go program runs one goroutine after the other, and one of CPython's asyncio one task, so what a
+//! thread did last does not say what it does now. The kernel's programs read the number of the goroutine, or
+//! the address of the task's context, from the thread's memory, by offsets that depend on the version.
+//! [`Runtimes`] finds these from the program's files.
 //!
 //! What a file says is a claim: the worst that wrong offsets do is that what is read is 0, or means nothing.
 
 mod go;
 mod layout;
+mod modules;
+mod python;
 pub(crate) mod watch;
 
 use std::fs;
+use std::path::Path;
 
 use fettle_image::Image;
 
-pub use layout::{BYTES, Runtime};
+pub use layout::{At, BYTES, CONTEXTS, Runtime};
 
 /// Larger files are not looked at: of these, reading takes longer than it is worth.
 const FILE_MAX: u64 = 1 << 30;
 
-/// The runtime of a running process, if it is one that is known.
-pub fn identify(pid: u32) -> Option<Runtime> {
+/// What is known of a running process's runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It is none that is known.
+    Nothing,
+    /// It is one that has not begun yet.
+    NotYet,
+    /// It is this one. More of it may be found later if `is_whole` is not set.
+    Known {
+        /// Where it has what.
+        runtime: Runtime,
+        /// There is no more to be found.
+        is_whole: bool,
+    },
+}
+
+/// Finds out which runtimes processes have.
+#[derive(Debug, Default)]
+pub struct Runtimes {
+    python: python::Files,
+}
+
+impl Runtimes {
+    /// The runtime of a running process.
+    pub fn identify(&mut self, pid: u32) -> Found {
+        match go(pid) {
+            Some(runtime) => Found::Known { runtime, is_whole: true },
+            None => self.python.identify(pid),
+        }
+    }
+}
+
+fn go(pid: u32) -> Option<Runtime> {
     let path = format!("/proc/{pid}/exe");
     let file = fs::File::open(&path).ok()?;
     if file.metadata().ok()?.len() > FILE_MAX || !go::is_likely(&file) {
         return None;
     }
     let bytes = fs::read(&path).ok()?;
-    go::identify(&Image::parse(bytes).ok()?)
+    go::identify(&Image::parse(bytes).ok()?, Path::new(&path))
 }
 
 #[cfg(test)]
@@ -37,7 +72,8 @@ mod tests {
 
     #[test]
     fn this_program_has_no_tasks() {
-        assert_eq!(identify(std::process::id()), None);
-        assert_eq!(identify(u32::MAX), None);
+        let mut runtimes = Runtimes::default();
+        assert_eq!(runtimes.identify(std::process::id()), Found::Nothing);
+        assert_eq!(runtimes.identify(u32::MAX), Found::Nothing);
     }
 }

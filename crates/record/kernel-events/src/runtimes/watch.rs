@@ -5,13 +5,17 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::raw::{KIND, Kind, Record};
 use crate::ring;
-use crate::runtimes::identify;
+use crate::runtimes::layout::Place;
+use crate::runtimes::{At, Found, Runtimes};
 use crate::sys::{Map, Program};
 
 /// What happens to a process.
@@ -34,15 +38,22 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins to keep `runtimes`, and to attach `ready` to the programs that have its place.
+    /// Begins to keep `runtimes`, and to attach `programs` where the observed processes have their places.
     ///
     /// # Errors
     ///
     /// When there can be no thread.
-    pub fn start(runtimes: Arc<Map>, ready: Option<Program>) -> std::io::Result<Watch> {
+    pub fn start(runtimes: Arc<Map>, programs: Vec<(At, Program)>) -> std::io::Result<Watch> {
         let (news, receiver) = channel();
         let links = Arc::new(Mutex::new(Some(Vec::new())));
-        let keeper = Keeper { runtimes, ready, links: links.clone(), attached: BTreeSet::new() };
+        let keeper = Keeper {
+            runtimes,
+            programs,
+            links: links.clone(),
+            attached: BTreeSet::new(),
+            known: Runtimes::default(),
+            later: Vec::new(),
+        };
         std::thread::Builder::new().name("runtimes".into()).spawn(|| keeper.keep(receiver))?;
         Ok(Watch { news, links })
     }
@@ -81,54 +92,107 @@ impl Watch {
     }
 }
 
+/// When a process is looked at again whose runtime has not begun: after this long, and each time after twice as
+/// long as before, up to the last.
+const AGAIN: Duration = Duration::from_millis(20);
+const LAST: Duration = Duration::from_secs(10);
+
+/// A process that is looked at again.
+struct Later {
+    pid: u32,
+    at: Instant,
+    after: Duration,
+}
+
 /// What the thread has.
 struct Keeper {
     runtimes: Arc<Map>,
-    ready: Option<Program>,
+    programs: Vec<(At, Program)>,
     links: Links,
-    /// Files that have it: device, inode, place.
+    /// Files that have one: device, inode, place.
     attached: BTreeSet<(u64, u64, u64)>,
+    known: Runtimes,
+    later: Vec<Later>,
 }
 
 impl Keeper {
     fn keep(mut self, news: Receiver<News>) {
-        while let Ok(news) = news.recv() {
-            match news {
-                News::Runs(pid) => self.runs(pid),
-                News::Forked { parent, child } => {
+        loop {
+            let now = Instant::now();
+            for later in self.later.extract_if(.., |later| later.at <= now).collect::<Vec<_>>() {
+                self.look(later.pid, later.after.saturating_mul(2));
+            }
+            let until = self.later.iter().map(|later| later.at).min();
+            let wait = until.map_or(LAST, |until| until.saturating_duration_since(now));
+            match news.recv_timeout(wait) {
+                Ok(News::Runs(pid)) => self.runs(pid),
+                Ok(News::Forked { parent, child }) => {
                     if let Ok(Some(layout)) = self.runtimes.get(&parent.to_le_bytes()) {
                         let _ = self.runtimes.set(&child.to_le_bytes(), &layout);
                     }
+                    // It may begin what its parent has not begun.
+                    if self.later.iter().any(|later| later.pid == parent) {
+                        self.look_again(child, AGAIN);
+                    }
                 }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
     fn runs(&mut self, pid: u32) {
-        let key = pid.to_le_bytes();
         // What it was before it is no longer. That there was nothing is no error.
-        let _ = self.runtimes.remove(&key);
-        let Some(runtime) = identify(pid) else { return };
-        // A map that is full knows the others; tasks of this one are not known then.
-        let _ = self.runtimes.set(&key, &runtime.layout.bytes());
-        if let Some(place) = runtime.ready {
-            self.attach(pid, place);
+        let _ = self.runtimes.remove(&pid.to_le_bytes());
+        self.later.retain(|later| later.pid != pid);
+        self.look(pid, AGAIN);
+    }
+
+    fn look_again(&mut self, pid: u32, after: Duration) {
+        if after <= LAST {
+            self.later.push(Later { pid, at: Instant::now() + after, after });
         }
     }
 
-    /// Attaches the program to the file that a process runs, once. A kernel that cannot (before Linux 6.6)
-    /// leaves wake-ups of tasks unknown.
-    fn attach(&mut self, pid: u32, place: u64) -> Option<()> {
-        let program = self.ready.as_ref()?;
-        let path = format!("/proc/{pid}/exe");
-        let file = fs::metadata(&path).ok()?;
-        let name = (file.dev(), file.ino(), place);
+    fn look(&mut self, pid: u32, after: Duration) {
+        match self.known.identify(pid) {
+            // The files that it runs are mapped a moment after its exec.
+            Found::Nothing if after == AGAIN => self.look_again(pid, after),
+            Found::Nothing => {}
+            Found::NotYet => self.look_again(pid, after),
+            Found::Known { runtime, is_whole } => {
+                // Without what is seen at these places, the tasks of some are not known either.
+                let is_seen = runtime.layout.identity == 0
+                    || self.programs.iter().any(|(at, _)| *at == At::Made);
+                if !is_seen {
+                    return;
+                }
+                for place in &runtime.places {
+                    self.attach(place);
+                }
+                // A map that is full knows the others; tasks of this one are not known then.
+                let _ = self.runtimes.set(&pid.to_le_bytes(), &runtime.layout.bytes());
+                if !is_whole {
+                    self.look_again(pid, after);
+                }
+            }
+        }
+    }
+
+    /// Attaches a program to its place in a file, once. A kernel that cannot (before Linux 6.6) leaves unknown
+    /// what is seen there.
+    fn attach(&mut self, place: &Place) -> Option<()> {
+        let (_, program) = self.programs.iter().find(|(at, _)| *at == place.at)?;
+        let file = fs::metadata(&place.path).ok()?;
+        let name = (file.dev(), file.ino(), place.offset);
         if self.attached.contains(&name) {
             return None;
         }
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let links = links.as_mut()?;
-        links.push(program.attach_in(&CString::new(path).ok()?, place).ok()?);
+        let path = CString::new(Path::as_os_str(&place.path).as_bytes()).ok()?;
+        let at_end = place.at == At::Made;
+        links.push(program.attach_in(&path, place.offset, at_end).ok()?);
         self.attached.insert(name);
         Some(())
     }

@@ -1,0 +1,72 @@
+//! The files that a process has mapped, and where in them functions lie.
+
+use std::fs;
+use std::path::PathBuf;
+
+use fettle_image::{Image, LinkAddr, Segment};
+
+/// A file that a process has mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Module {
+    /// Its name without folders.
+    pub name: String,
+    /// The file, as it is seen from outside of the process.
+    pub path: PathBuf,
+    /// Where its beginning is mapped.
+    pub start: u64,
+}
+
+/// The files that a process has mapped from their beginning; none if it is gone.
+pub(super) fn modules(pid: u32) -> Vec<Module> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    maps.lines().filter_map(|line| module(pid, line)).collect()
+}
+
+/// `START-END PERMISSIONS OFFSET DEVICE INODE PATH`
+fn module(pid: u32, line: &str) -> Option<Module> {
+    let mut rest = line;
+    let mut next = || {
+        let (word, after) = rest.split_once(' ')?;
+        rest = after.trim_start_matches(' ');
+        Some(word)
+    };
+    let (range, _, offset) = (next()?, next()?, next()?);
+    next()?;
+    next()?;
+    let start = u64::from_str_radix(range.split_once('-')?.0, 16).ok()?;
+    let path = rest.strip_prefix('/')?;
+    let is_first = u64::from_str_radix(offset, 16) == Ok(0);
+    let name = path.rsplit('/').next()?.to_owned();
+    let path = PathBuf::from(format!("/proc/{pid}/root/{path}"));
+    is_first.then_some(Module { name, path, start })
+}
+
+/// Where a symbol is.
+pub(super) fn symbol(image: &Image, name: &str) -> Option<LinkAddr> {
+    image.symbols().iter().find(|symbol| symbol.name == name).map(|symbol| symbol.addr)
+}
+
+/// Where an address is in the file.
+pub(super) fn file_offset(image: &Image, address: LinkAddr) -> Option<u64> {
+    let holds = |segment: &&Segment| {
+        address.checked_offset_from(segment.start).is_some_and(|at| at < segment.file_size)
+    };
+    let segment = image.segments().iter().find(holds)?;
+    Some(segment.file_offset + address.checked_offset_from(segment.start)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps_are_read() {
+        let line = "7f00-8000 r--p 00000000 fe:00 77     /usr/lib/a b.so";
+        let found = module(3, line).unwrap();
+        assert_eq!((found.name.as_str(), found.start), ("a b.so", 0x7f00));
+        assert_eq!(found.path, PathBuf::from("/proc/3/root/usr/lib/a b.so"));
+        for other in ["", "7f00-8000 r--p 00001000 fe:00 77 /a", "7f00-8000 rw-p 0 0:0 0 [heap]"] {
+            assert_eq!(module(3, other), None, "{other}");
+        }
+    }
+}

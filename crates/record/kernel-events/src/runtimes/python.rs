@@ -1,0 +1,180 @@
+//! CPython: contexts (`contextvars`), of which each task of asyncio and uvloop has one of its own.
+//!
+//! A thread's state (`PyThreadState`) is a thread-specific value of pthreads, whose key is in `_PyRuntime`; it
+//! points to the context that runs. That is so whether the thread holds the interpreter's lock or not. All of it
+//! stands at offsets by version, which were compared with the headers of each.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+
+use fettle_image::{Image, LinkAddr};
+
+use super::Found;
+use super::layout::{At, CONTEXTS, Layout, Place, Runtime};
+use super::modules::{Module, file_offset, modules, symbol};
+
+/// Of CPython 3: where `_PyRuntime` has the key of thread states (`autoTSSkey`), and where a thread state has its
+/// context.
+const OFFSETS: [(u32, u64, u64); 6] = [
+    (8, 1392, 240),
+    (9, 584, 240),
+    (10, 584, 240),
+    (11, 592, 224),
+    (12, 1544, 208),
+    (13, 2160, 208),
+];
+
+/// Of glibc's `struct pthread`: values of the first keys stand before the table that leads to all, each with a
+/// number before it.
+const FIRST_KEYS: u32 = 32;
+const KEY_BYTES: u64 = 16;
+const VALUE_AT: u64 = 8;
+
+/// What a file of CPython's, or of the C library, says.
+#[derive(Clone, Debug, Default)]
+struct Library {
+    /// Of [`OFFSETS`].
+    offsets: Option<(u64, u64)>,
+    /// `_PyRuntime`.
+    runtime: Option<LinkAddr>,
+    /// Where the file has `PyContext_CopyCurrent` and `PySet_Add`.
+    copy: Option<u64>,
+    set_add: Option<u64>,
+    /// The C library's: where a thread's structure leads to its values.
+    specific: Option<u64>,
+    /// What is to be subtracted from where the file's beginning is mapped.
+    base: u64,
+}
+
+/// What files say, which are read once each.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    known: BTreeMap<(u64, u64), Library>,
+}
+
+/// The minor version of CPython 3 that a program or library of this name is of.
+fn minor(name: &str) -> Option<u32> {
+    let rest = name.strip_prefix("lib").unwrap_or(name).strip_prefix("python3.")?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+impl Files {
+    /// The runtime of a running process.
+    pub fn identify(&mut self, pid: u32) -> Found {
+        let modules = modules(pid);
+        let Some(python) =
+            modules.iter().filter(|module| minor(&module.name).is_some()).find_map(|module| {
+                let library = self.library(module)?;
+                Some((module, library.clone())).filter(|(_, library)| library.runtime.is_some())
+            })
+        else {
+            return Found::Nothing;
+        };
+        let is_libc =
+            |module: &&Module| module.name == "libc.so.6" || module.name.starts_with("libpthread");
+        let specific = modules
+            .iter()
+            .filter(is_libc)
+            .find_map(|module| self.library(module).and_then(|library| library.specific));
+        let Some(specific) = specific else { return Found::Nothing };
+        let Some(key) = key(pid, &python) else { return Found::NotYet };
+        if key >= FIRST_KEYS {
+            return Found::Nothing;
+        }
+        let (module, library) = python;
+        let (Some((_, context)), Some(copy)) = (library.offsets, library.copy) else {
+            return Found::Nothing;
+        };
+        let first = specific - u64::from(FIRST_KEYS) * KEY_BYTES;
+        let slot = (first + u64::from(key) * KEY_BYTES + VALUE_AT).cast_signed();
+        let layout = Layout { slot, number: context, identity: CONTEXTS, ..Layout::default() };
+        let place = |at, offset| Place { at, path: module.path.clone(), offset };
+        let mut places = vec![place(At::Made, copy)];
+        let is_uvloop =
+            modules.iter().any(|module| module.path.iter().any(|part| part == "uvloop"));
+        places.extend(library.set_add.filter(|_| is_uvloop).map(|at| place(At::Queued, at)));
+        Found::Known { runtime: Runtime { layout, places }, is_whole: is_uvloop }
+    }
+
+    fn library(&mut self, module: &Module) -> Option<&Library> {
+        let metadata = fs::metadata(&module.path).ok()?;
+        let name = (metadata.dev(), metadata.ino());
+        let library = self.known.entry(name).or_insert_with(|| {
+            let is_small = metadata.len() <= super::FILE_MAX;
+            let library = is_small.then(|| read(&module.path, &module.name)).flatten();
+            library.unwrap_or_default()
+        });
+        Some(library)
+    }
+}
+
+fn read(path: &PathBuf, name: &str) -> Option<Library> {
+    let image = Image::parse(fs::read(path).ok()?).ok()?;
+    let first = image.segments().iter().find(|segment| segment.file_offset == 0)?;
+    let offsets = minor(name)
+        .and_then(|minor| OFFSETS.iter().find(|(known, ..)| *known == minor))
+        .map(|(_, key, context)| (*key, *context));
+    Some(Library {
+        offsets,
+        runtime: symbol(&image, "_PyRuntime").filter(|_| offsets.is_some()),
+        copy: symbol(&image, "PyContext_CopyCurrent").and_then(|at| file_offset(&image, at)),
+        set_add: symbol(&image, "PySet_Add").and_then(|at| file_offset(&image, at)),
+        specific: specific(&image),
+        base: first.start.get(),
+    })
+}
+
+/// What glibc tells debuggers: bits, number and offset of a field, 32 bits each.
+fn specific(image: &Image) -> Option<u64> {
+    let at = symbol(image, "_thread_db_pthread_specific")?;
+    let words = image.read(at, 12)?;
+    let offset = u64::from(u32::from_le_bytes(words[8..].try_into().ok()?));
+    (offset >= u64::from(FIRST_KEYS) * KEY_BYTES).then_some(offset)
+}
+
+/// The key of thread states, once the interpreter has made it.
+fn key(pid: u32, (module, library): &(&Module, Library)) -> Option<u32> {
+    let (at, _) = library.offsets?;
+    let address = library.runtime?.get().checked_sub(library.base)?;
+    let address = module.start.checked_add(address)?.checked_add(at)?;
+    let mut words = [0; 8];
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    memory.read_exact_at(&mut words, address).ok()?;
+    let [is_made, key] = [0, 4].map(|at| u32::from_le_bytes([0, 1, 2, 3].map(|n| words[at + n])));
+    (is_made == 1).then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn versions_are_in_names() {
+        let names = ["python3.11", "libpython3.13.so.1.0", "python3", "python2.7", "perl"];
+        assert_eq!(names.map(minor), [Some(11), Some(13), None, None, None]);
+    }
+
+    #[test]
+    fn a_python_that_runs_is_found() {
+        let program = "import sys; print('x', flush=True); sys.stdin.read()";
+        let mut python = Command::new("/usr/bin/python3");
+        python.args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let Ok(mut child) = python.spawn() else {
+            eprintln!("skipped: there is no Python");
+            return;
+        };
+        let mut line = [0; 2];
+        std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut line).unwrap();
+        let found = Files::default().identify(child.id());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let Found::Known { runtime, is_whole: false } = found else { panic!("{found:?}") };
+        assert_eq!(runtime.layout.identity, CONTEXTS);
+        assert_eq!(runtime.places.len(), 1);
+        assert_eq!(Files::default().identify(std::process::id()), Found::Nothing);
+    }
+}

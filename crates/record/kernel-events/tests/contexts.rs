@@ -1,0 +1,87 @@
+//! Contexts of a real Python program are reported: in which one bytes are sent, and which one has made it.
+
+mod common;
+
+use std::collections::HashMap;
+use std::process::{Command, Stdio};
+
+use common::{Recorded, alone, capture, drain_until, scratch};
+use fettle_kernel_events::{Event, Options};
+
+/// A task that makes others, each of which writes, and one that has a thread write.
+const PROGRAM: &str = r#"
+import asyncio, contextvars, os, time
+
+async def write():
+    await asyncio.sleep(0.001)
+    os.write(1, b"x")
+
+async def main():
+    loop = asyncio.get_running_loop()
+    # Until it is known that this is Python.
+    await asyncio.sleep(0.7)
+    for _ in range(50):
+        os.write(1, b"m")
+        await asyncio.gather(write(), write())
+        context = contextvars.copy_context()
+        await loop.run_in_executor(None, context.run, os.write, 1, b"t")
+
+asyncio.run(main())
+"#;
+
+/// What the program does, or `None` where there is no Python that is known, or no kernel that reports it.
+fn recorded() -> Option<Recorded> {
+    let folder = scratch();
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("program.py");
+    std::fs::write(&program, PROGRAM).unwrap();
+    let mut capture = capture(Options { task_wakes: true, ..Options::default() })?;
+    let wakes = !capture.without.contains(&"tasks' wake-ups");
+    capture.start().unwrap();
+    let children = capture.processes().observe_children().unwrap();
+    // Another version is tried by naming it.
+    let python = std::env::var("FETTLE_TEST_PYTHON");
+    let mut python = Command::new(python.as_deref().unwrap_or("/usr/bin/python3"));
+    let Ok(mut child) = python.arg(&program).stdout(Stdio::null()).spawn() else {
+        eprintln!("skipped: there is no Python");
+        return None;
+    };
+    let mut status = None;
+    let recorded = drain_until(capture, |_| {
+        status = status.or(child.try_wait().unwrap());
+        status.is_some()
+    });
+    drop(children);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(status.is_some_and(|status| status.success()));
+    wakes.then_some(recorded)
+}
+
+#[test]
+fn what_writes_was_made_by_main() {
+    let _alone = alone();
+    let Some(recorded) = recorded() else { return };
+    // In order of time: what runs where, what made what, and who writes.
+    let mut running = HashMap::new();
+    let mut makers = HashMap::new();
+    let (mut main, mut mains, mut others, mut threads) = (0, 0, 0, 0);
+    for told in &recorded.told {
+        match told.event {
+            Event::Task => drop(running.insert(told.number("tid"), told.number("task"))),
+            Event::TaskMade => drop(makers.insert(told.number("made"), told.number("task"))),
+            Event::Write if told.number("fd") == 1 => {
+                let context = running.get(&told.number("tid")).copied().unwrap_or(0);
+                let is_first = told.number("tid") == told.number("pid");
+                let maker = makers.get(&context).copied().unwrap_or(0);
+                match (context == main, maker == main) {
+                    (true, _) => mains += 1,
+                    (_, true) if is_first => others += 1,
+                    (_, true) => threads += 1,
+                    _ => main = context,
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(mains >= 40 && others >= 90 && threads >= 40, "{mains} {others} {threads}");
+}
