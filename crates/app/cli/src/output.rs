@@ -240,10 +240,16 @@ pub fn chosen(trace: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Opens a trace. One that was cut off is converted first, and standard error says so.
+/// Opens a trace. One that was cut off, or whose records are still to be converted, is converted
+/// first; standard error says so of one that was cut off, and shows how far the other is.
 pub fn open(path: &Path) -> anyhow::Result<Trace> {
-    let mut said = false;
     let shows = io::stderr().is_terminal();
+    let deferred = matches!(Trace::open(path), Err(Error::Deferred { .. }));
+    // Of a proper recording there is nothing to say but how far it is.
+    let mut said = deferred;
+    if deferred && shows {
+        show(format_args!("fettle: converting the records of {}\n", path.display()));
+    }
     if fettle_instrument::is_uncollected(path) {
         // Programs that record themselves leave the making of the trace to its first reader.
         fettle_instrument::collect(path, &mut |_, _| {})?;
@@ -260,11 +266,13 @@ pub fn open(path: &Path) -> anyhow::Result<Trace> {
         }
     };
     let trace = open_or_recover_with(path, &mut progress, &mut fettle_record::kernel::recover);
-    if said && shows {
+    if deferred {
+        clear_progress();
+    } else if said && shows {
         show(format_args!("\n"));
     }
     let trace = trace?;
-    if said {
+    if said && !deferred {
         let manifest = trace.manifest();
         let (calls, events) = (manifest.totals.records, manifest.events.rows());
         say!("It has {} calls and {} events.", count(calls), count(events));

@@ -400,7 +400,11 @@ fn place(args: &Args, output: &Path, finished: &Finished) -> String {
         Some(to) => format!("the trace is at the collector, {to}"),
         None => {
             let shown = output.display();
-            format!("trace in {shown}; next: fettle report {shown}")
+            let as_stored = match finished.deferred {
+                true => " (calls as stored; the first command to read it converts them)",
+                false => "",
+            };
+            format!("trace in {shown}{as_stored}; next: fettle report {shown}")
         }
     }
 }
@@ -610,6 +614,7 @@ pub(crate) fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
         })).collect::<Vec<_>>(),
         "calls": totals.calls,
         "records": totals.records,
+        "deferred": outcome.finished.deferred,
         "lost": totals.lost,
         "losses": outcome.finished.manifest.losses,
         "left_frames": totals.left_frames,

@@ -23,6 +23,11 @@ enum TraceCommand {
     /// A recording that was cut off is made a trace first. Exit status 0 if nothing is wrong,
     /// 1 if something is, or something is missing.
     Check(CheckArgs),
+    /// Convert the records of a long recording into columns, which its first reader would do
+    ///
+    /// A recording of more than four million calls is left as it was stored, so that it ends at
+    /// once. Converted, it has its calls in calls/*.parquet, as a short one has.
+    Convert(ConvertArgs),
     /// Show the manifest: what was recorded, where, when, and what was lost
     Info(CheckArgs),
 }
@@ -36,12 +41,32 @@ struct CheckArgs {
     json: bool,
 }
 
+#[derive(Args, Debug)]
+struct ConvertArgs {
+    /// Trace folders [default: the newest *.fettle in this folder]
+    traces: Vec<PathBuf>,
+}
+
 /// Runs `fettle trace`.
 pub fn run(args: TraceArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         TraceCommand::Check(args) => check(args),
+        TraceCommand::Convert(args) => convert(args),
         TraceCommand::Info(args) => info(args),
     }
+}
+
+fn convert(args: ConvertArgs) -> anyhow::Result<ExitCode> {
+    let mut traces = args.traces;
+    if traces.is_empty() {
+        traces.push(output::chosen(None)?);
+    }
+    for path in traces {
+        let trace = output::open(&path)?;
+        let records = count(trace.manifest().totals.records);
+        output::print(&format!("{}: {records} calls in columns\n", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {

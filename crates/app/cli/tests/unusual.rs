@@ -764,3 +764,36 @@ fn too_few_processes_are_told_before_anything_runs() {
     assert_eq!((said.status.code(), &said.stdout[..]), (Some(2), &b""[..]), "{error}");
     assert!(error.contains("ulimit -u") && !error.contains("panicked"), "{error}");
 }
+
+/// More calls than are converted when a recording ends.
+#[test]
+fn a_long_recording_is_converted_by_its_first_reader() {
+    const CALLS: u64 = 5_000_000;
+    let bench = Bench::new();
+    let program = bench.build("many_calls.c", "many_calls", &["-O1"]);
+    let trace = bench.trace();
+    let mut record = bench.fettle(&["record", "--json", "--output", &trace, "--mode", "events"]);
+    record.args(["--on-full", "wait", "--", &program, &CALLS.to_string()]);
+    let output = record.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let told: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!((&told["deferred"], &told["lost"]), (&true.into(), &0.into()), "{told}");
+    // With `main`, and others of the program's that run before it.
+    let records = told["records"].as_u64().unwrap();
+    assert!((CALLS + 1..CALLS + 20).contains(&records), "{records}");
+    assert!(!bench.path("trace/calls").exists());
+
+    let convert = bench.fettle(&["trace", "convert", &trace]).output().unwrap();
+    assert!(convert.status.success() && convert.stderr.is_empty(), "{convert:?}");
+    assert!(bench.path("trace/calls/00000.parquet").exists());
+    assert!(bench.is_right(&trace));
+    let trace = fettle_trace::Trace::open(trace.as_ref()).unwrap();
+    // Calls that were open at the end are rows as well.
+    let rows = trace.manifest().totals.records;
+    assert!((records..records + 5).contains(&rows), "{rows} rows of {records} records");
+    let functions = trace.functions().unwrap();
+    let leaf = functions.iter().find(|function| function.name == "leaf").unwrap().id;
+    let mut sum = 0;
+    trace.for_each_call(0, |call| sum += u64::from(call.function == leaf)).unwrap();
+    assert_eq!(sum, CALLS);
+}

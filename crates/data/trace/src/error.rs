@@ -70,6 +70,12 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// The recording ended properly; [`crate::open_or_recover`] converts its records.
+    #[error("{} was recorded, and its records are still to be converted", path.display())]
+    Deferred {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A recorder is still writing into the folder.
     #[error("{} is still being recorded; wait until the program has ended", path.display())]
     Busy {

@@ -32,6 +32,7 @@ mod call_writer;
 mod calls;
 mod column;
 mod convert;
+mod deferred;
 mod error;
 mod events;
 mod finish;

@@ -9,6 +9,7 @@ use parquet::file::statistics::Statistics;
 
 use crate::calls::{self, Call};
 use crate::column::{Table, open_file, open_regular, read_groups, read_table};
+use crate::deferred::is_deferred;
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, VERSION};
 use crate::tables::{
@@ -46,16 +47,27 @@ impl Part {
     }
 }
 
+/// A whole table; nothing if there is no such file.
+pub(crate) fn read_optional<T: Table + Clone>(folder: &Path) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    read_groups(folder, |rows| all.extend_from_slice(rows))?;
+    Ok(all)
+}
+
 impl Trace {
     /// Opens the folder `path`.
     ///
     /// # Errors
     ///
     /// [`Error::CutOff`] if the recording did not end properly: see [`crate::recover`].
+    /// [`Error::Deferred`] if it did, and left its records to be converted.
     /// [`Error::Busy`] if it goes on.
     pub fn open(path: &Path) -> Result<Trace> {
         let manifest = read_manifest(path)?;
         if !manifest.complete && manifest.recovery.is_none() {
+            if is_deferred(path) {
+                return Err(Error::Deferred { path: path.to_owned() });
+            }
             if crate::spool::folder(path).exists() {
                 // Fails with `Busy` while the recorder holds it.
                 crate::spool::try_lock_existing(path)?;
@@ -137,9 +149,7 @@ impl Trace {
 
     /// What is recorded of calls' arguments; nothing in traces that have none.
     pub fn parameters(&self) -> Result<Vec<Parameter>> {
-        let mut all = Vec::new();
-        read_groups(&self.folder, |rows| all.extend_from_slice(rows))?;
-        Ok(all)
+        read_optional(&self.folder)
     }
 
     /// Calls `with` on values that calls were given and gave back, many at a time, in order of
@@ -175,9 +185,7 @@ impl Trace {
 
     /// What the user probe counted; nothing in traces that have none.
     pub fn own(&self) -> Result<Vec<OwnValue>> {
-        let mut all = Vec::new();
-        read_groups(&self.folder, |rows| all.extend_from_slice(rows))?;
-        Ok(all)
+        read_optional(&self.folder)
     }
 
     /// Calls `with` on the times that threads were switched out, thread after thread and in order

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::column::{Table, read_table};
 use crate::convert::{last_end, last_tsc};
+use crate::deferred;
 use crate::error::{Error, Result};
 use crate::events::WrittenEvents;
 use crate::finish::Finish;
@@ -185,7 +186,8 @@ fn table_or_none<T: Table>(path: &Path) -> Vec<T> {
     read_table(path).unwrap_or_default()
 }
 
-/// Opens a trace; one that was cut off is recovered first, and `progress` called meanwhile.
+/// Opens a trace; one whose records are still to be converted, or that was cut off, is converted
+/// first, and `progress` called meanwhile.
 pub fn open_or_recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Trace> {
     open_or_recover_with(path, progress, &mut |_, _| Ok(None))
 }
@@ -199,6 +201,10 @@ pub fn open_or_recover_with(
     match Trace::open(path) {
         Err(Error::CutOff { .. }) => {
             recover_with(path, progress, other)?;
+            Trace::open(path)
+        }
+        Err(Error::Deferred { .. }) => {
+            deferred::convert(path, progress)?;
             Trace::open(path)
         }
         result => result,

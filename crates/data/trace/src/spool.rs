@@ -109,6 +109,8 @@ pub(crate) struct Spools {
     open: usize,
     /// Counts appends, to find the spool that has rested longest.
     clock: u64,
+    /// Bytes of all appends.
+    appended: u64,
 }
 
 /// One thread's spool.
@@ -126,12 +128,17 @@ struct Spool {
 impl Spools {
     pub(crate) fn new(trace: &Path, content: Content) -> Spools {
         let folder = folder(trace);
-        Spools { folder, content, outlet: None, spools: Vec::new(), open: 0, clock: 0 }
+        Spools { folder, content, outlet: None, spools: Vec::new(), open: 0, clock: 0, appended: 0 }
     }
 
     /// Spools that lie elsewhere.
     pub(crate) fn elsewhere(outlet: Arc<dyn Outlet>, content: Content) -> Spools {
         Spools { outlet: Some(outlet), ..Spools::new(Path::new(""), content) }
+    }
+
+    /// Records that were appended so far.
+    pub(crate) fn records(&self) -> u64 {
+        self.appended / self.content.record() as u64
     }
 
     /// Appends whole records.
@@ -152,6 +159,7 @@ impl Spools {
             last_used: 0,
         });
         self.clock += 1;
+        self.appended += bytes.len() as u64;
         spool.last_used = self.clock;
         if spool.buffer.len() + bytes.len() < BUFFER {
             spool.buffer.extend_from_slice(bytes);

@@ -108,6 +108,11 @@ impl TraceWriter {
         &self.folder
     }
 
+    /// Records of calls that were appended by this writer.
+    pub fn records(&self) -> u64 {
+        self.spools.records()
+    }
+
     /// Appends records of one thread: bytes of whole `fettle_abi::record::CallRecord`s, in the
     /// order in which the thread committed them.
     ///

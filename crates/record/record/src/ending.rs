@@ -35,7 +35,8 @@ impl Ending {
         &mut self.finish.manifest
     }
 
-    /// Makes the trace of the spools that lie in the writer's folder.
+    /// Makes the trace of the spools that lie in the writer's folder; more than `most` records are
+    /// left to its first reader, which the second result says.
     ///
     /// # Errors
     ///
@@ -43,8 +44,9 @@ impl Ending {
     pub fn write(
         self,
         writer: TraceWriter,
+        most: u64,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Manifest, fettle_trace::Error> {
+    ) -> Result<(Manifest, bool), fettle_trace::Error> {
         let Ending { mut finish, kernel } = self;
         if let Some(kernel) = kernel {
             // What an attempt before this one made of the same spool.
@@ -58,6 +60,6 @@ impl Ending {
             finish.manifest.totals.processes = finish.processes.len() as u64;
             finish.manifest.totals.threads = finish.threads.len() as u64;
         }
-        writer.finish(finish, progress)
+        writer.finish_or_defer(finish, most, progress)
     }
 }

@@ -40,6 +40,10 @@ impl std::fmt::Debug for Remote {
     }
 }
 
+/// A recording of more records is left to its first reader: to convert this many takes part of a
+/// second on one processor.
+const CONVERTED_AT_ONCE: u64 = 4 << 20;
+
 /// How long a recorder waits at its end for a collector that is away.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -60,6 +64,8 @@ pub struct Finished {
     /// The manifest of the trace; what is known of it here if it was made elsewhere and nothing was
     /// said.
     pub manifest: Manifest,
+    /// Whether its records are still to be converted, which its first reader does.
+    pub deferred: bool,
     /// What has not arrived at the other machine.
     pub undelivered: Option<Undelivered>,
     /// Records that were dropped here because the other machine was away for too long.
@@ -125,8 +131,9 @@ impl Destination {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Finished, fettle_trace::Error> {
         let Some((log, sender, news)) = self.remote else {
-            let manifest = ending.write(writer, progress)?;
-            return Ok(Finished { manifest, undelivered: None, dropped: Counts::default() });
+            let (manifest, deferred) = ending.write(writer, CONVERTED_AT_ONCE, progress)?;
+            let dropped = Counts::default();
+            return Ok(Finished { manifest, deferred, undelivered: None, dropped });
         };
         let mut manifest = ending.manifest().clone();
         let whole = writer.flush().map_err(|error| error.to_string()).and_then(|()| {
@@ -157,7 +164,7 @@ impl Destination {
                 bytes: log.standing().waiting_bytes,
             }),
         };
-        Ok(Finished { manifest, undelivered, dropped })
+        Ok(Finished { manifest, deferred: false, undelivered, dropped })
     }
 }
 
@@ -254,7 +261,8 @@ impl Arriving for Arriver {
                 _ => manifest.losses.push(Loss { reason, count }),
             }
         }
-        let manifest = ending.write(self.0, &mut |_, _| {}).map_err(|error| error.to_string())?;
+        let written = ending.write(self.0, CONVERTED_AT_ONCE, &mut |_, _| {});
+        let (manifest, _) = written.map_err(|error| error.to_string())?;
         serde_json::to_vec(&manifest).map_err(|error| error.to_string())
     }
 }

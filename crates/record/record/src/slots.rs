@@ -227,6 +227,9 @@ const RARELY: u64 = 10;
 
 /// Bytes of a record.
 const RECORD: usize = size_of::<fettle_abi::record::CallRecord>();
+/// Bytes that are taken from a ring at a time: few calls of the system, and what is copied stays in
+/// the cache.
+const PIECE: usize = 1 << 16;
 
 impl Slots {
     /// Makes the memory; nothing of it is in use yet.
@@ -605,37 +608,34 @@ impl Slots {
         let end = reserved.min(consumed.saturating_add(size)) & !(RECORD as u64 - 1);
         let mut holes = 0;
         let mut result = Ok(());
-        let mut copy = Vec::new();
-        let words = self.ring(slot);
+        let mut copy = vec![[0; RECORD]; (PIECE / RECORD).min((end - consumed) as usize / RECORD)];
+        let words = self.ring(slot).as_chunks::<{ RECORD / 8 }>().0;
         while consumed < end {
             let index = (consumed & (size - 1)) as usize;
-            let run = ((end - consumed) as usize).min(size as usize - index).min(1 << 18);
-            copy.clear();
-            copy.reserve(run);
-            let mut stopped = false;
-            let mut at = 0;
-            for pair in words[index / 8..(index + run) / 8].chunks_exact(RECORD / 8) {
-                let last = pair[1].load(Ordering::Acquire);
-                if last == 0 {
-                    if !ended {
-                        // Reserved, not yet stored to: come back later.
-                        stopped = true;
-                        break;
-                    }
+            let run = ((end - consumed) as usize).min(size as usize - index).min(PIECE);
+            let (mut taken, mut stored) = (0, 0);
+            for [first, last] in &words[index / RECORD..(index + run) / RECORD] {
+                let value = last.load(Ordering::Acquire);
+                if value != 0 {
+                    let record =
+                        u128::from(value) << 64 | u128::from(first.load(Ordering::Relaxed));
+                    copy[stored] = record.to_le_bytes();
+                    stored += 1;
+                } else if ended {
                     holes += 1;
                 } else {
-                    copy.extend_from_slice(&pair[0].load(Ordering::Relaxed).to_ne_bytes());
-                    copy.extend_from_slice(&last.to_ne_bytes());
+                    // Reserved, not yet stored to: come back later.
+                    break;
                 }
-                pair[1].store(0, Ordering::Relaxed);
-                at += RECORD;
+                last.store(0, Ordering::Relaxed);
+                taken += RECORD;
             }
-            consumed += at as u64;
+            consumed += taken as u64;
             consumed_word.store(consumed, Ordering::Release);
-            if result.is_ok() && !copy.is_empty() {
-                result = take(&copy);
+            if result.is_ok() && stored > 0 {
+                result = take(copy[..stored].as_flattened());
             }
-            if stopped {
+            if taken < run {
                 break;
             }
         }

@@ -137,7 +137,7 @@ impl End {
             return Ok(Some(End::Interrupted));
         }
         match Trace::open(path) {
-            Ok(_) => Ok(Some(End::Recorded)),
+            Ok(_) | Err(Error::Deferred { .. }) => Ok(Some(End::Recorded)),
             Err(Error::CutOff { .. }) => Ok(Some(End::CutOff)),
             Err(Error::Busy { .. }) => Ok(None),
             Err(error) => Err(error.into()),
