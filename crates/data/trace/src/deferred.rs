@@ -5,7 +5,7 @@
 //! converts it, on all processors.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::finish::{Finish, OpenCall};
 use crate::manifest::Manifest;
 use crate::read::{Trace, read_optional};
+use crate::spool::ending_path;
 use crate::write::{TraceWriter, write_trace};
 
 /// How often it is looked whether another process has converted a recording.
@@ -26,16 +27,6 @@ const PERIOD: Duration = Duration::from_millis(50);
 struct Ending {
     manifest: Manifest,
     open_calls: Vec<OpenCall>,
-}
-
-/// Where the ending lies until the records are converted.
-fn ending(trace: &Path) -> PathBuf {
-    trace.join("spool/ending.json")
-}
-
-/// Whether a recording has ended properly, and its records are still to be converted.
-pub(crate) fn is_deferred(trace: &Path) -> bool {
-    ending(trace).exists()
 }
 
 impl TraceWriter {
@@ -68,7 +59,7 @@ impl TraceWriter {
 impl Ending {
     /// The file appears under its name only when it is whole.
     fn write(&self, trace: &Path) -> Result<()> {
-        let path = ending(trace);
+        let path = ending_path(trace);
         let partial = path.with_extension("partial");
         let write = || {
             fs::write(&partial, serde_json::to_vec(self)?)?;
@@ -85,7 +76,7 @@ impl Ending {
 ///
 /// # Errors
 ///
-/// The records stay as they are then.
+/// The records are left unmodified then.
 pub(crate) fn convert(trace: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
     let _writer = loop {
         match TraceWriter::reopen(trace) {
@@ -96,7 +87,7 @@ pub(crate) fn convert(trace: &Path, progress: &mut dyn FnMut(u64, u64)) -> Resul
             Err(error) => return Err(error),
         }
     };
-    let path = ending(trace);
+    let path = ending_path(trace);
     let bytes = fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
     let Ending { manifest, open_calls } = serde_json::from_slice(&bytes).map_err(|e| {
         let problem = format!("{e}; remove it, and the records are recovered without it");

@@ -9,7 +9,6 @@ use parquet::file::statistics::Statistics;
 
 use crate::calls::{self, Call};
 use crate::column::{Table, open_file, open_regular, read_groups, read_table};
-use crate::deferred::is_deferred;
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, VERSION};
 use crate::tables::{
@@ -65,7 +64,7 @@ impl Trace {
     pub fn open(path: &Path) -> Result<Trace> {
         let manifest = read_manifest(path)?;
         if !manifest.complete && manifest.recovery.is_none() {
-            if is_deferred(path) {
+            if crate::spool::ending_path(path).exists() {
                 return Err(Error::Deferred { path: path.to_owned() });
             }
             if crate::spool::folder(path).exists() {

@@ -80,6 +80,12 @@ pub(crate) fn folder(trace: &Path) -> PathBuf {
     trace.join("spool")
 }
 
+/// What a recording that ended properly left besides its tables; it is there until the records are
+/// converted.
+pub(crate) fn ending_path(trace: &Path) -> PathBuf {
+    folder(trace).join("ending.json")
+}
+
 /// The file that is locked while a recorder writes into a trace.
 fn lock_path(trace: &Path) -> PathBuf {
     folder(trace).join("lock")
