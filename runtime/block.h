@@ -31,10 +31,10 @@ struct thread_block {
     u32 pid;
     u32 tid;
     u64 address;
-    u64 shadow_used;
-    u64 orphan_exits;
-    u64 left_frames;
-    u64 shadow_overflows;
+    u64 mirror_used;
+    u64 unmatched_exits;
+    u64 unwound_frames;
+    u64 mirror_overflows;
     struct ring_cursors ring;
     u64 random;
     u64 accumulators;
@@ -81,8 +81,8 @@ _Static_assert(__builtin_offsetof(struct thread_block, locks) == 272, "abi");
 _Static_assert(sizeof(struct frame) == 40, "abi");
 _Static_assert(sizeof(struct accumulator) == 48, "abi");
 
-#define SHADOW 0x1000ul
-#define SHADOW_BYTES (5ul << 20)
-#define RING (SHADOW + SHADOW_BYTES + 0x1000)
+#define MIRROR 0x1000ul
+#define MIRROR_BYTES (5ul << 20)
+#define RING (MIRROR + MIRROR_BYTES + 0x1000)
 
 #endif

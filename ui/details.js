@@ -24,7 +24,7 @@ export class Details {
 
   /** @param {CallDetail|ToldDetail} detail */
   show(detail) {
-    if ("fields" in detail) this.showTold(detail);
+    if ("fields" in detail) this.showReported(detail);
     else this.showCall(detail);
     this.place.hidden = false;
   }
@@ -49,7 +49,7 @@ export class Details {
   }
 
   /** What events say: one of them, or what a thread did until one. @param {ToldDetail} told */
-  showTold(told) {
+  showReported(told) {
     const known = this.state.trace.labels[told.label];
     const end = told.start_ns + told.duration_ns;
     /** @type {[string, string][]} */

@@ -10,7 +10,7 @@ export const HEAD = 27;
 export const STRIP = 5;
 const GAP = 6;
 /** Number of a thread's first row of what events say; rows before it are of calls. */
-export const TOLD = 0x10000;
+export const REPORTED = 0x10000;
 
 /**
  * Rows of all threads from top to bottom, and their height together.
@@ -34,7 +34,7 @@ export function layOut(threads, folded) {
     };
     if (!folded.has(thread.index)) {
       add("calls", 0, thread.depths);
-      add("told", TOLD, thread.told);
+      add("told", REPORTED, thread.told);
     }
     top += GAP;
   }

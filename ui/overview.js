@@ -3,7 +3,7 @@
 import { packed } from "./colours.js";
 import { viewport, trackKey } from "./api.js";
 import { byId, perFrame, sized } from "./dom.js";
-import { TOLD } from "./layout.js";
+import { REPORTED } from "./layout.js";
 import { Raster } from "./raster.js";
 
 /** @typedef {import("./types.js").Pieces} Pieces */
@@ -19,7 +19,7 @@ const DEPTH = 4;
  * @param {import("./types.js").ThreadInfo} thread
  */
 function rowOf({ depths }) {
-  return depths ? Math.min(DEPTH, depths - 1) : TOLD;
+  return depths ? Math.min(DEPTH, depths - 1) : REPORTED;
 }
 
 export class Overview {

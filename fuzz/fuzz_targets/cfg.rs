@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(image) = Image::parse(file.to_vec()) else { return };
     let lifted = fettle_lift::lift(&image);
     let mode = Mode::ALL[*choice as usize % Mode::ALL.len()];
-    let options = PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[], placement: None, pointers: Pointers::Kept, crossings: true };
+    let options = PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[], placement: None, pointers: Pointers::Kept, osr_map: true };
     let plan = plan(&image, &lifted, options);
     let parameters = LinkParameters {
         text_at: LinkAddr(0x1000_0000),

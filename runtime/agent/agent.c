@@ -65,7 +65,7 @@ static u64 clock(volatile struct thread_block *b)
 
 static inline volatile struct frame *frame_at(volatile struct thread_block *b, u64 used)
 {
-    return (volatile struct frame *)((volatile char *)b + SHADOW + used);
+    return (volatile struct frame *)((volatile char *)b + MIRROR + used);
 }
 
 static inline volatile struct accumulator *accumulator(volatile struct thread_block *b, u64 number)
@@ -76,7 +76,7 @@ static inline volatile struct accumulator *accumulator(volatile struct thread_bl
 /* What the kernel sets in a lock whose owner died (FUTEX_OWNER_DIED). */
 #define OWNER_DIED (1u << 30)
 /* Frames in use of an orphaned agent: far from both ends of the call-stack mirror. */
-#define DESERTED_USED (SHADOW_BYTES / 2)
+#define DESERTED_USED (MIRROR_BYTES / 2)
 
 /* So little room is left on a call-stack mirror that is nearly full. */
 #define NEARLY_FULL (1024 * sizeof(struct frame))
@@ -90,10 +90,10 @@ static inline volatile struct accumulator *accumulator(volatile struct thread_bl
  * its own and calls the agent. What is recorded has no meaning any more. */
 static int deserted(volatile struct thread_block *b)
 {
-    if (b->shadow_used <= SHADOW_BYTES &&
+    if (b->mirror_used <= MIRROR_BYTES &&
         (!b->alive || !(b->alive->ended || b->alive->tracer & OWNER_DIED)))
         return 0;
-    b->shadow_used = DESERTED_USED;
+    b->mirror_used = DESERTED_USED;
     if (b->top_stack_pointer)
         b->top_stack_pointer = ~0ul;
     return 1;
@@ -166,7 +166,7 @@ static void record(volatile struct thread_block *b, u64 number, u64 start, u64 t
 /* Ends the activation on top of the call-stack mirror, which `caller` has called. */
 static void close_top(volatile struct thread_block *b, u64 time, volatile struct frame *caller)
 {
-    volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
+    volatile struct frame *top = frame_at(b, b->mirror_used - sizeof(struct frame));
     /* A forked child has its parent's frames, but its CPU time begins at zero. */
     u64 ticks = time > top->start ? time - top->start : 0;
     u64 number = top->function;
@@ -181,7 +181,7 @@ static void close_top(volatile struct thread_block *b, u64 time, volatile struct
     b->ended++;
     if (b->records)
         record(b, number, top->start, ticks);
-    b->shadow_used -= sizeof(struct frame);
+    b->mirror_used -= sizeof(struct frame);
 }
 
 /* Ends the activation on top of the call-stack mirror, which ended without an exit: by `end` at the
@@ -190,7 +190,7 @@ static void close_top(volatile struct thread_block *b, u64 time, volatile struct
  * no probes. */
 static u64 leave_top(volatile struct thread_block *b, u64 end)
 {
-    volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
+    volatile struct frame *top = frame_at(b, b->mirror_used - sizeof(struct frame));
     u64 before = top->stack_pointer >= top[-1].stack_pointer ? top->start : end;
     /* An activation that was unwound before is not its caller. */
     volatile struct frame *lowest = frame_at(b, 0), *caller = top - 1;
@@ -199,7 +199,7 @@ static u64 leave_top(volatile struct thread_block *b, u64 end)
             break;
     accumulator(b, top->function)->calls++;
     close_top(b, end, caller);
-    b->left_frames++;
+    b->unwound_frames++;
     return before;
 }
 
@@ -207,7 +207,7 @@ static u64 leave_top(volatile struct thread_block *b, u64 end)
  * a stack pointer that is no lower. */
 static int left_near_top(volatile struct thread_block *b)
 {
-    volatile struct frame *f = frame_at(b, b->shadow_used - sizeof(struct frame));
+    volatile struct frame *f = frame_at(b, b->mirror_used - sizeof(struct frame));
     for (u32 i = 0; i < FRAMES_LOOKED_AT; i++, f--)
         if (f[0].stack_pointer >= f[-1].stack_pointer)
             return 1;
@@ -220,7 +220,7 @@ static int left_near_top(volatile struct thread_block *b)
  * needed; otherwise it would soon record nothing. */
 static void drop_left(volatile struct thread_block *b)
 {
-    u64 used = b->shadow_used, kept = used, lowest = 0;
+    u64 used = b->mirror_used, kept = used, lowest = 0;
     /* Those that stay are moved to the upper end first, in order. */
     for (u64 at = used - sizeof(struct frame); at >= sizeof(struct frame); at -= sizeof(struct frame)) {
         volatile struct frame *f = frame_at(b, at);
@@ -230,13 +230,13 @@ static void drop_left(volatile struct thread_block *b)
             *frame_at(b, kept) = *f;
         } else {
             accumulator(b, f->function)->calls++;
-            b->left_frames++;
+            b->unwound_frames++;
         }
     }
     u64 to = sizeof(struct frame);
     for (; kept < used; kept += sizeof(struct frame), to += sizeof(struct frame))
         *frame_at(b, to) = *frame_at(b, kept);
-    b->shadow_used = to;
+    b->mirror_used = to;
 }
 
 /* A call finds no room on the call-stack mirror. It is not measured, but those that follow may be. */
@@ -245,7 +245,7 @@ void fettle_full(void)
     volatile struct thread_block *b = own_block();
     if (deserted(b))
         return;
-    b->shadow_overflows++;
+    b->mirror_overflows++;
     if (left_near_top(b))
         drop_left(b);
 }
@@ -259,9 +259,9 @@ int fettle_exit(u64 stack_pointer, u64 time, u32 number)
     volatile struct thread_block *b = own_block();
     if (deserted(b))
         return 0;
-    if (b->shadow_used > SHADOW_BYTES - NEARLY_FULL && left_near_top(b))
+    if (b->mirror_used > MIRROR_BYTES - NEARLY_FULL && left_near_top(b))
         drop_left(b);
-    u64 used = b->shadow_used;
+    u64 used = b->mirror_used;
     u64 found = 0;
     u32 outer = 0;
     /* Activations with a higher stack pointer called this one, except a few on another stack, and
@@ -277,10 +277,10 @@ int fettle_exit(u64 stack_pointer, u64 time, u32 number)
         outer += other > stack_pointer;
     }
     if (!found) {
-        b->orphan_exits++;
+        b->unmatched_exits++;
         return 0;
     }
-    while (b->shadow_used > found)
+    while (b->mirror_used > found)
         time = leave_top(b, time);
     return 1;
 }
@@ -295,20 +295,20 @@ void fettle_left(u64 stack_pointer)
     u64 time = clock(b);
     if (b->top_stack_pointer) {
         /* Sampling: the calls are counted already, and their time is not used. */
-        u64 used = b->shadow_used;
+        u64 used = b->mirror_used;
         while (used >= 2 * sizeof(struct frame) &&
                frame_at(b, used - sizeof(struct frame))->stack_pointer < stack_pointer) {
             used -= sizeof(struct frame);
-            b->left_frames += frame_at(b, used)->function != MARK;
+            b->unwound_frames += frame_at(b, used)->function != MARK;
         }
-        b->shadow_used = used;
+        b->mirror_used = used;
         b->top_stack_pointer = used >= 2 * sizeof(struct frame)
                                    ? frame_at(b, used - sizeof(struct frame))->stack_pointer
                                    : ~0ul;
         return;
     }
-    while (b->shadow_used >= 2 * sizeof(struct frame) &&
-           frame_at(b, b->shadow_used - sizeof(struct frame))->stack_pointer < stack_pointer)
+    while (b->mirror_used >= 2 * sizeof(struct frame) &&
+           frame_at(b, b->mirror_used - sizeof(struct frame))->stack_pointer < stack_pointer)
         time = leave_top(b, time);
 }
 
@@ -354,13 +354,13 @@ void fettle_sample_entry(u64 stack_pointer, u64 number)
     /* The countdown is below zero here; calls between samples are counted at the next. */
     a->countdown = next - 1;
     a->interval = next << 16 | samples << 8 | interval;
-    u64 used = b->shadow_used;
-    if (used > SHADOW_BYTES - sizeof(struct frame)) {
-        b->shadow_overflows++;
+    u64 used = b->mirror_used;
+    if (used > MIRROR_BYTES - sizeof(struct frame)) {
+        b->mirror_overflows++;
         return;
     }
     volatile struct frame *f = frame_at(b, used);
-    *(volatile u64 *)&b->shadow_used = used + sizeof(struct frame);
+    *(volatile u64 *)&b->mirror_used = used + sizeof(struct frame);
     f->stack_pointer = stack_pointer;
     f->child_ticks = 0;
     f->function = number;
@@ -407,12 +407,12 @@ static void sample_record(volatile struct thread_block *b, u64 number, u64 weigh
  * in the activation that contains it. */
 static void mark(volatile struct thread_block *b, u64 stack_pointer, u64 time)
 {
-    u64 used = b->shadow_used;
+    u64 used = b->mirror_used;
     volatile struct frame *top = frame_at(b, used - sizeof(struct frame));
-    if (used > SHADOW_BYTES - sizeof(struct frame) ||
+    if (used > MIRROR_BYTES - sizeof(struct frame) ||
         (top->function == MARK && top->stack_pointer <= stack_pointer))
         return;
-    b->shadow_used = used + sizeof(struct frame);
+    b->mirror_used = used + sizeof(struct frame);
     top[1].stack_pointer = stack_pointer;
     top[1].start = time;
     top[1].child_ticks = *(u64 *)(stack_pointer - 8);
@@ -427,7 +427,7 @@ void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
     u64 weight = 0, start = 0, others = 0, marked = 0, in = 0, used;
     if (deserted(b))
         return;
-    for (used = b->shadow_used; used >= 2 * sizeof(struct frame); used -= sizeof(struct frame)) {
+    for (used = b->mirror_used; used >= 2 * sizeof(struct frame); used -= sizeof(struct frame)) {
         volatile struct frame *f = frame_at(b, used - sizeof(struct frame));
         if (f->stack_pointer > stack_pointer)
             break;
@@ -446,8 +446,8 @@ void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
         return;
     /* Frames above its own ended without an exit; their time is not known well enough to stand for
      * many calls. */
-    b->left_frames += others;
-    b->shadow_used = used;
+    b->unwound_frames += others;
+    b->mirror_used = used;
     if (start)
         accumulator(b, number)->total_ticks += (time - start) * weight;
     /* Whether few calls that take most of the time are sampled is chance: they are found by
@@ -469,7 +469,7 @@ void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
         lowest->start = time;
         mark(b, stack_pointer + 8, time);
     }
-    used = b->shadow_used;
+    used = b->mirror_used;
     b->top_stack_pointer = used >= 2 * sizeof(struct frame)
                                ? frame_at(b, used - sizeof(struct frame))->stack_pointer
                                : ~0ul;
@@ -555,13 +555,13 @@ void fettle_enter(u64 stack_pointer, u64 number, u32 classes, const u64 *vectors
     volatile struct thread_block *b = own_block();
     if (deserted(b))
         return;
-    u64 used = b->shadow_used;
-    if (used > SHADOW_BYTES - sizeof(struct frame)) {
+    u64 used = b->mirror_used;
+    if (used > MIRROR_BYTES - sizeof(struct frame)) {
         fettle_full();
         return;
     }
     volatile struct frame *f = frame_at(b, used);
-    b->shadow_used = used + sizeof(struct frame);
+    b->mirror_used = used + sizeof(struct frame);
     f->stack_pointer = stack_pointer;
     f->child_ticks = 0;
     f->function = number;
@@ -597,7 +597,7 @@ void fettle_leave(u64 stack_pointer, u32 number, u32 class, const u64 *vectors,
     u64 time = clock(b);
     if (!fettle_exit(stack_pointer, time, number))
         return;
-    volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
+    volatile struct frame *top = frame_at(b, b->mirror_used - sizeof(struct frame));
     if (class) {
         struct value value = {
             .bits = class == CLASS_FLOAT ? vectors[0] : registers->rax,
@@ -607,7 +607,7 @@ void fettle_leave(u64 stack_pointer, u32 number, u32 class, const u64 *vectors,
         leave_values(b, number, &value, 1, top->start);
     }
     accumulator(b, number)->calls++;
-    close_top(b, time, frame_at(b, b->shadow_used - 2 * sizeof(struct frame)));
+    close_top(b, time, frame_at(b, b->mirror_used - 2 * sizeof(struct frame)));
 }
 
 /* The argument that a user probe gets of a call (runtime/probe/fettle_probe.h). */
@@ -622,9 +622,9 @@ extern const char fettle_entries[] __attribute__((visibility("hidden")));
 
 /* Runs a function of the user probe. `told` has its distance from the agent in the low 28 bits, and
  * `moment` above (runtime/probe/fettle_probe.h). */
-void fettle_own(u64 stack_pointer, u64 number, u32 told, const struct registers *r)
+void fettle_own(u64 stack_pointer, u64 number, u32 reported, const struct registers *r)
 {
-    u64 moment = told >> 28;
+    u64 moment = reported >> 28;
     const u64 *stack = (const u64 *)stack_pointer;
     struct call call = {.stack = stack, .moment = moment};
     if (moment == 0) {
@@ -638,6 +638,6 @@ void fettle_own(u64 stack_pointer, u64 number, u32 told, const struct registers 
         call.result = r->rax;
     }
     void (*function)(volatile struct accumulator *, const struct call *) =
-        (void *)(fettle_entries + (told & 0xfffffff));
+        (void *)(fettle_entries + (reported & 0xfffffff));
     function(accumulator(own_block(), number), &call);
 }

@@ -488,7 +488,7 @@ static int waits(u32 op)
     return op == OP_MUTEX_LOCK || op == OP_READ_LOCK || op == OP_WRITE_LOCK || op == OP_SPIN_LOCK;
 }
 
-static void tell_event(struct lock_table *t, u32 kind, u64 object, u64 time)
+static void report_event(struct lock_table *t, u32 kind, u64 object, u64 time)
 {
     if (t->events_count < EVENTS_MAX) {
         struct thread_event *e = &t->events[t->events_count];
@@ -519,11 +519,11 @@ static void finish(struct thread_block *b, struct lock_table *t, u32 answer, int
     switch (op) {
     case OP_CREATE:
         if (had)
-            tell_event(t, OP_CREATE, *(volatile u64 *)p->lock, p->start);
+            report_event(t, OP_CREATE, *(volatile u64 *)p->lock, p->start);
         return;
     case OP_JOIN:
         if (had)
-            tell_event(t, OP_JOIN, p->lock, now());
+            report_event(t, OP_JOIN, p->lock, now());
         return;
     case OP_COND_WAIT: {
         u64 time = now();
@@ -592,7 +592,7 @@ static int nested(struct thread_block *b, struct lock_table *t, u64 stack_pointe
             return 1;
         /* glibc's `pthread_join` goes on in another function: its end is not seen. */
         if (p->op == OP_JOIN)
-            tell_event(t, OP_JOIN, p->lock, now());
+            report_event(t, OP_JOIN, p->lock, now());
         forget(b, t);
         return 0;
     }

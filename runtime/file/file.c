@@ -316,7 +316,7 @@ static struct thread_block *claim(u64 pid, u64 tid, u32 *number)
     long bad = lengthen(SYS_ftruncate, (u64)fd, d->slot_size, 0, 0);
     d->limited |= bad == -EFBIG;
     /* Disk space for what is written first: a full disk must not end the program. */
-    u64 head = d->timed ? SHADOW + (64 << 10) : SHADOW;
+    u64 head = d->timed ? MIRROR + (64 << 10) : MIRROR;
     if (!bad && call6(SYS_fallocate, (u64)fd, 0, 0, head, 0, 0) == -ENOSPC)
         bad = 1;
     if (!bad && (d->records || d->samples)
@@ -344,10 +344,10 @@ static struct thread_block *claim(u64 pid, u64 tid, u32 *number)
  * The collector knows those that are still open by where they begin, and counts them again. */
 static u64 begin_frames(struct thread_block *b)
 {
-    struct frame *frames = (struct frame *)((u8 *)b + SHADOW);
+    struct frame *frames = (struct frame *)((u8 *)b + MIRROR);
     struct accumulator *accumulators = (struct accumulator *)((u8 *)b + b->accumulators);
     u64 begin = b->clock ? clock_ns(3) : now();
-    for (u64 i = 1; i < b->shadow_used / sizeof *frames; i++) {
+    for (u64 i = 1; i < b->mirror_used / sizeof *frames; i++) {
         struct frame *f = &frames[i];
         /* Callers begin before those that they call. */
         *f = (struct frame){ begin + i, f->stack_pointer, 0, f->function, 0, b->ended };
@@ -359,8 +359,8 @@ static u64 begin_frames(struct thread_block *b)
 /* The same of sampled calls and checkpoint frames: they are counted where they begin. */
 static void begin_samples(struct thread_block *b)
 {
-    struct frame *frames = (struct frame *)((u8 *)b + SHADOW);
-    u64 used = b->shadow_used / sizeof *frames, begin = now();
+    struct frame *frames = (struct frame *)((u8 *)b + MIRROR);
+    u64 used = b->mirror_used / sizeof *frames, begin = now();
     for (u64 i = 0; i < used; i++)
         frames[i].start = begin;
     b->top_stack_pointer = used > 1 ? frames[used - 1].stack_pointer : ~0ul;
@@ -396,12 +396,12 @@ static int give_block(u64 pid, u64 tid, const u8 *frames, u64 used, int must)
     b->owner = 0 - (thread_pointer() + KEY);
     b->spill = (u64)&fettle_spill_entry;
     b->clock = d->clock;
-    b->shadow_used = sizeof(struct frame);
-    if (used > sizeof(struct frame) && used <= SHADOW_BYTES) {
-        memcpy((u8 *)b + SHADOW, frames, used);
+    b->mirror_used = sizeof(struct frame);
+    if (used > sizeof(struct frame) && used <= MIRROR_BYTES) {
+        memcpy((u8 *)b + MIRROR, frames, used);
         /* The callers' time with this process's callees is counted from zero. */
-        b->shadow_used = used / sizeof(struct frame) * sizeof(struct frame);
-        b->ended = ((struct frame *)((u8 *)b + SHADOW))->ended_before;
+        b->mirror_used = used / sizeof(struct frame) * sizeof(struct frame);
+        b->ended = ((struct frame *)((u8 *)b + MIRROR))->ended_before;
     }
     struct slot_note *note = (struct slot_note *)((u8 *)b + 512);
     if (d->samples)
@@ -876,8 +876,8 @@ void fettle_before_fork(void)
     struct thread_block *b;
     u64 me = thread_pointer();
     __asm__ volatile("movq %%gs:24, %0" : "=r"(b));
-    u64 used = b->shadow_used;
-    if (used > SHADOW_BYTES)
+    u64 used = b->mirror_used;
+    if (used > MIRROR_BYTES)
         return;
     /* The call around a fork in rewritten text and libc's handler may both report the same fork. */
     for (int i = 0; i < FORKS; i++)
@@ -891,7 +891,7 @@ void fettle_before_fork(void)
             d->forks[i].owner = 0;
             return;
         }
-        memcpy((void *)at, (u8 *)b + SHADOW, used);
+        memcpy((void *)at, (u8 *)b + MIRROR, used);
         /* The lowest frame is of no function: it says how many calls had ended. */
         ((struct frame *)at)->ended_before = b->ended;
         d->forks[i].len = used;

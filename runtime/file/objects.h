@@ -275,7 +275,7 @@ static int is_code(const u8 *at)
 extern void entry_check_library(void) __attribute__((visibility("hidden")));
 
 /* Where a call of `to` ends up behind an entry guard of ours; 0 if there is none. */
-static u8 *behind_gate(const u8 *to)
+static u8 *behind_guard(const u8 *to)
 {
     if (!is_code(to))
         return 0;
@@ -331,7 +331,7 @@ static int apply(void)
             if (f[i].what >> 24 != FIX_CALL)
                 continue;
             u8 *at = code_of(r) + f[i].at;
-            u8 *to = behind_gate(follow(at - 1));
+            u8 *to = behind_guard(follow(at - 1));
             if (to)
                 set4(at, (u32)(to - (at + 4)));
         }

@@ -111,7 +111,7 @@ static int module_changes(struct notifier *self, u64 action, void *module) {
     mutex_lock(lock);
     status.barred = 1;
     for (int i = 0; i < ATTEMPTS && leave(); i++) msleep(20);
-    if (status.state != OUT) _printk("fettle: threads are still in new code while a livepatch comes\n");
+    if (status.state != OUT) _printk("fettle: threads are still in rewritten text while a livepatch comes\n");
     mutex_unlock(lock);
     return 0;
 }

@@ -17,8 +17,8 @@ use crate::{apt, fettle, postgres, proc, repo};
 pub use options::Options;
 use rounds::{Rounds, differing};
 
-mod family;
 mod options;
+mod process_group;
 mod rounds;
 
 /// A program to be changed while it works.
@@ -106,20 +106,22 @@ pub fn run(options: &Options) -> Result<bool> {
             println!("skipped   {:<10} {error:#}", subject.name);
             continue;
         }
-        right &= tell(subject.name, torture(subject, options, &binary, &folder));
+        right &= notify(subject.name, torture(subject, options, &binary, &folder));
     }
     if "postgres".contains(&options.filter) {
         let packages: Vec<String> = postgres::PACKAGES.iter().map(|p| p.to_string()).collect();
         match apt::ensure(&packages) {
             Err(error) => println!("skipped   postgres   {error:#}"),
-            Ok(()) => right &= tell("postgres", family::torture(options, &binary, &folder)),
+            Ok(()) => {
+                right &= notify("postgres", process_group::torture(options, &binary, &folder))
+            }
         }
     }
     Ok(right)
 }
 
 /// Prints what became of a program; whether it was right.
-fn tell(name: &str, result: Result<Rounds>) -> bool {
+fn notify(name: &str, result: Result<Rounds>) -> bool {
     match result {
         Ok(mut rounds) => {
             rounds.stops_ms.sort_by(f64::total_cmp);
@@ -127,7 +129,7 @@ fn tell(name: &str, result: Result<Rounds>) -> bool {
             let (stops, installs) = (&rounds.stops_ms, &rounds.install_ms);
             println!(
                 "right     {:<10} {} rounds of {} jumps, {} of them recorded {} calls; stops: \
-                     median {:.2} ms, most {:.2} ms; installing: median {:.1} ms; new code stayed \
+                     median {:.2} ms, most {:.2} ms; installing: median {:.1} ms; rewritten text stayed \
                      for a while {} times, {} of them for `undo --memory`",
                 name,
                 rounds.count,
@@ -226,8 +228,8 @@ fn again_and_again(
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.code().is_some_and(|code| code < 2), "{arguments:?}: {said}");
         // A recorded program may write to standard output, so that the result is on standard error.
-        let told = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
-        Ok(serde_json::from_slice(told)?)
+        let reported = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
+        Ok(serde_json::from_slice(reported)?)
     };
     let end = Instant::now() + Duration::from_secs(options.seconds);
     let mut seed = options.seed;

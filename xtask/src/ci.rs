@@ -207,7 +207,7 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
         }
         Err(error) => note(broken, "lent processors", Err(error)),
     }
-    say("new code in a running kernel, in a guest");
+    say("rewritten text in a running kernel, in a guest");
     match kernel_live::run(&kernel_live::Options::brief(binary)) {
         Ok(ran) => {
             score.passed += ran.passed;
@@ -217,7 +217,7 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
                 score.ignored += 1;
             }
         }
-        Err(error) => note(broken, "new code in a running kernel", Err(error)),
+        Err(error) => note(broken, "rewritten text in a running kernel", Err(error)),
     }
     say("gcc's tests and random programs as jars, a few");
     match jar::run(&jar::Options::quick(binary)) {

@@ -181,7 +181,7 @@ static int may_lend(const struct cpumask *wanted, struct answer *answer)
             return -EALREADY;
         }
         if (!cpu_online(number)) {
-            say(answer, "processor %u is off line; somebody else may use it", number);
+            say(answer, "processor %u is off line; another user may have it", number);
             return -EBUSY;
         }
     }

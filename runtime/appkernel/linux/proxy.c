@@ -91,7 +91,7 @@ static bool in_sequence(void)
     return has_rseq() && (get_user(sequence, (u64 __user *)&current->rseq->rseq_cs) || sequence);
 }
 
-static bool tell_number(u32 number)
+static bool report_number(u32 number)
 {
     return !put_user(number, &current->rseq->cpu_id_start) && !put_user(number, &current->rseq->cpu_id);
 }
@@ -106,7 +106,7 @@ static bool in_sequence(void)
     return false;
 }
 
-static bool tell_number(u32 number)
+static bool report_number(u32 number)
 {
     return true;
 }
@@ -122,7 +122,7 @@ static u64 processors_for(struct member *member, struct thread *thread)
     if (!allowed || !thread->tells_preemption)
         return allowed;
     index = processors_choose(allowed, member->last_cpu);
-    if (index != member->last_cpu && !tell_number(world_cpu(index)->number))
+    if (index != member->last_cpu && !report_number(world_cpu(index)->number))
         return 0;
     member->last_cpu = index;
     return 1ul << index;

@@ -24,13 +24,13 @@ pub(crate) struct Rounds {
 
 impl Rounds {
     /// What fettle has reported of a change.
-    pub(crate) fn add(&mut self, told: &serde_json::Value) {
-        let stops = told["stops_ms"].as_array().into_iter().flatten();
-        let stops = stops.chain(Some(&told["longest_stop_ms"]));
+    pub(crate) fn add(&mut self, reported: &serde_json::Value) {
+        let stops = reported["stops_ms"].as_array().into_iter().flatten();
+        let stops = stops.chain(Some(&reported["longest_stop_ms"]));
         self.stops_ms.extend(stops.filter_map(|value| value.as_f64()));
-        self.install_ms.extend(told["install_ms"].as_f64());
-        self.jumps = self.jumps.max(told["jumps"].as_u64().unwrap_or(0));
-        self.calls += told["calls"].as_u64().unwrap_or(0);
+        self.install_ms.extend(reported["install_ms"].as_f64());
+        self.jumps = self.jumps.max(reported["jumps"].as_u64().unwrap_or(0));
+        self.calls += reported["calls"].as_u64().unwrap_or(0);
     }
 
     /// Unmaps rewritten text that stayed for a while: a word that a program keeps, or an exception
@@ -46,7 +46,7 @@ impl Rounds {
             freed = undo(&["--memory", "--wait", "30"])?;
         }
         let why = &freed["why_kept"];
-        ensure!(freed["kept"].is_null(), "round {}: new code stays: {why}", self.count);
+        ensure!(freed["kept"].is_null(), "round {}: rewritten text stays: {why}", self.count);
         Ok(())
     }
 }

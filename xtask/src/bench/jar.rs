@@ -137,10 +137,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let place = repo::target_folder("bench/jar")?;
     std::fs::write(place.join("Warm.java"), include_str!("Warm.java"))?;
     let mut results = Vec::new();
-    println!(
-        "processor time, times native -O2; jars warm: the second half of {} rounds",
-        options.rounds
-    );
+    println!("CPU time, times native -O2; jars warm: the second half of {} rounds", options.rounds);
     for subject in subjects().iter().filter(|s| s.name.contains(&options.filter)) {
         results.push(measure(subject, options, &binary, &place)?);
     }

@@ -28,13 +28,13 @@ pub fn run(page: &Page, binary: &Path) -> Result<Vec<Ran>> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
-    let (work, told) = (folder.join("work"), folder.join("printed"));
-    for each in [&work, &told, &folder.join("bin")] {
+    let (work, reported) = (folder.join("work"), folder.join("printed"));
+    for each in [&work, &reported, &folder.join("bin")] {
         std::fs::create_dir_all(each)?;
     }
     tools(&folder.join("bin"), binary)?;
     let script = folder.join("script");
-    std::fs::write(&script, text(page, &told, &work)?)?;
+    std::fs::write(&script, text(page, &reported, &work)?)?;
     let mut bash = Command::new("bash");
     bash.arg(&script).current_dir(&work);
     let path = std::env::var("PATH").unwrap_or_default();
@@ -46,7 +46,7 @@ pub fn run(page: &Page, binary: &Path) -> Result<Vec<Ran>> {
     if outcome.ending != proc::Ending::Exit(0) {
         println!("{}: the page's script ended with {}", page.name, outcome.ending);
     }
-    (0..page.examples().count()).map(|number| read(&told, number, &work)).collect()
+    (0..page.examples().count()).map(|number| read(&reported, number, &work)).collect()
 }
 
 /// `fettle`, and a `sudo` for sessions that run as root anyway.
@@ -61,7 +61,7 @@ fn tools(bin: &Path, binary: &Path) -> Result<()> {
 }
 
 /// The script: setup, files, and each command with its output and status in files.
-fn text(page: &Page, told: &Path, work: &Path) -> Result<String> {
+fn text(page: &Page, reported: &Path, work: &Path) -> Result<String> {
     let mut script = format!(
         "cleanup() {{ (cd {}; eval \"echo \\\"$1\\\"\") >> ../cleanup; }}\n{}",
         work.display(),
@@ -72,7 +72,7 @@ fn text(page: &Page, told: &Path, work: &Path) -> Result<String> {
         match step {
             Step::File { name, text } => std::fs::write(work.join(name), text)?,
             Step::Example(example) => {
-                let file = told.join(number.to_string());
+                let file = reported.join(number.to_string());
                 script.push_str(&format!(
                     "{{\n{}\n}} > {file} 2>&1 < /dev/null\necho $? > {file}.status\n",
                     example.command,
@@ -97,12 +97,12 @@ fn cleanup(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn read(told: &Path, number: usize, work: &Path) -> Result<Ran> {
-    let file: PathBuf = told.join(number.to_string());
+fn read(reported: &Path, number: usize, work: &Path) -> Result<Ran> {
+    let file: PathBuf = reported.join(number.to_string());
     let bytes = std::fs::read(&file).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes).replace(&format!("{}/", work.display()), "");
     let output = text.lines().map(|line| line.trim_end().to_owned()).collect();
-    let status = match std::fs::read_to_string(told.join(format!("{number}.status"))) {
+    let status = match std::fs::read_to_string(reported.join(format!("{number}.status"))) {
         Ok(text) => Some(text.trim().parse().context("a status")?),
         Err(_) => None,
     };

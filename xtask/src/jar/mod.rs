@@ -190,8 +190,8 @@ fn judge(
     let translated =
         Command::new(binary).args(["jar", "-o"]).arg(&jar).arg(&elf).output().context("fettle")?;
     if !translated.status.success() {
-        let told = [&translated.stdout[..], &translated.stderr].concat();
-        return Ok(Verdict::Different(format!("not translated: {}", first_line(&told))));
+        let reported = [&translated.stdout[..], &translated.stderr].concat();
+        return Ok(Verdict::Different(format!("not translated: {}", first_line(&reported))));
     }
     let ran = jvm.run(&jar, JVM_SECONDS)?;
     Ok(match ran.status {

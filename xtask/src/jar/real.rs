@@ -105,8 +105,8 @@ fn judge(binary: &Path, case: &Case, place: &Path, java: &[String]) -> Result<Op
     let translated =
         Command::new(binary).args(["jar", "-o"]).arg(&jar).arg(&elf).output().context("fettle")?;
     if !translated.status.success() {
-        let told = [translated.stdout, translated.stderr].concat();
-        return Ok(Some(format!("not translated: {}", String::from_utf8_lossy(&told).trim())));
+        let reported = [translated.stdout, translated.stderr].concat();
+        return Ok(Some(format!("not translated: {}", String::from_utf8_lossy(&reported).trim())));
     }
     let mut qemu = Command::new("qemu-mipsel-static");
     qemu.arg(&elf);

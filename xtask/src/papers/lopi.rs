@@ -44,7 +44,7 @@ fn overhead(sources: &Sources) -> Result<Table> {
     }
     Ok(Table {
         name: "Table 6.2",
-        about: "Processor time of a program with probes in each function, over that without",
+        about: "CPU time of a program with probes in each function, over that without",
         note: "The paper's programs run some 500 probes, ours each function: `fib` does nothing but call, which is the worst case.",
         less_is_better: true,
         command: "cargo xtask bench probe".to_owned(),

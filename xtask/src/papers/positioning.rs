@@ -39,7 +39,7 @@ fn speed(sources: &Sources) -> Result<Table> {
     });
     Ok(Table {
         name: "Section 5.3",
-        about: "Processor time for a unit of work with hot code laid out anew, over the original",
+        about: "CPU time for a unit of work with hot code laid out anew, over the original",
         note: "The paper lays out a kernel's TCP reception; here are programs of Debian under load.",
         less_is_better: true,
         command: "cargo xtask bench tune".to_owned(),

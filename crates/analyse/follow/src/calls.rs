@@ -34,7 +34,7 @@ const IN: &[&str] = &["tid", "cpu"];
 const LOCK: &[&str] = &["pid", "tid", "lock"];
 
 /// An event that a program knows, and which value each of its declared fields is.
-struct Told {
+struct KnownEvent {
     event: EventId,
     places: Vec<usize>,
 }
@@ -42,10 +42,10 @@ struct Told {
 /// Calls and switches, in order of time.
 pub(crate) struct Calls {
     moments: Moments,
-    call: Option<Told>,
-    call_end: Option<Told>,
-    switch_out: Option<Told>,
-    switch_in: Option<Told>,
+    call: Option<KnownEvent>,
+    call_end: Option<KnownEvent>,
+    switch_out: Option<KnownEvent>,
+    switch_in: Option<KnownEvent>,
     /// Codes of functions' names, by number.
     functions: Vec<u64>,
     /// Process and thread, by index.
@@ -56,12 +56,12 @@ pub(crate) struct Calls {
 
 /// What arguments and results mean.
 struct Meaning {
-    arguments: Option<Told>,
-    result: Option<Told>,
-    wait: Option<Told>,
-    given_up: Option<Told>,
-    acquired: Option<Told>,
-    released: Option<Told>,
+    arguments: Option<KnownEvent>,
+    result: Option<KnownEvent>,
+    wait: Option<KnownEvent>,
+    given_up: Option<KnownEvent>,
+    acquired: Option<KnownEvent>,
+    released: Option<KnownEvent>,
     given: GivenCalls,
     /// Functions of locks, by number.
     locking: HashMap<u32, &'static Function>,
@@ -80,7 +80,7 @@ struct Wishes<'a> {
 
 impl Wishes<'_> {
     /// The event of this name, whose fields may be those of `known`.
-    fn find(&mut self, name: &str, known: &[&str]) -> Option<Told> {
+    fn find(&mut self, name: &str, known: &[&str]) -> Option<KnownEvent> {
         let event = self.catalog.find(name).filter(|event| (self.wanted)(*event))?;
         let mut places = Vec::new();
         for field in &self.catalog.get(event)?.fields {
@@ -97,7 +97,7 @@ impl Wishes<'_> {
                 }
             }
         }
-        Some(Told { event, places })
+        Some(KnownEvent { event, places })
     }
 }
 
@@ -176,29 +176,35 @@ impl Calls {
 
     fn push(&mut self, moment: Moment, batch: &mut Batch) {
         let (pid, tid) = self.threads.get(moment.thread as usize).copied().unwrap_or((0, 0));
-        let mut tell = |told: &Option<Told>, values: &[u64]| {
-            if let Some(told) = told {
+        let mut notify = |reported: &Option<KnownEvent>, values: &[u64]| {
+            if let Some(reported) = reported {
                 self.values.clear();
-                self.values.extend(told.places.iter().map(|place| values[*place]));
-                batch.push(moment.time_ns, told.event, &self.values);
+                self.values.extend(reported.places.iter().map(|place| values[*place]));
+                batch.push(moment.time_ns, reported.event, &self.values);
             }
         };
         let name = |function: u32| self.functions.get(function as usize).copied().unwrap_or(0);
         match moment.what {
             What::Call { function, depth } => {
-                tell(&self.call, &[pid, tid, name(function), depth.into()]);
+                notify(&self.call, &[pid, tid, name(function), depth.into()]);
                 if let Some(meaning) = &mut self.meaning {
-                    meaning.begin(&moment, function, depth, (pid, tid, name(function)), &mut tell);
+                    meaning.begin(
+                        &moment,
+                        function,
+                        depth,
+                        (pid, tid, name(function)),
+                        &mut notify,
+                    );
                 }
             }
             What::CallEnd { function, depth } => {
                 if let Some(meaning) = &mut self.meaning {
-                    meaning.end(&moment, function, depth, (pid, tid, name(function)), &mut tell);
+                    meaning.end(&moment, function, depth, (pid, tid, name(function)), &mut notify);
                 }
-                tell(&self.call_end, &[pid, tid, name(function), depth.into()]);
+                notify(&self.call_end, &[pid, tid, name(function), depth.into()]);
             }
-            What::Out { preempted } => tell(&self.switch_out, &[tid, 0, u64::from(preempted)]),
-            What::In => tell(&self.switch_in, &[tid, 0]),
+            What::Out { preempted } => notify(&self.switch_out, &[tid, 0, u64::from(preempted)]),
+            What::In => notify(&self.switch_in, &[tid, 0]),
         }
     }
 }
@@ -206,7 +212,7 @@ impl Calls {
 /// Process, thread, and the function's name.
 type Who = (u64, u64, u64);
 /// Notified of an event with these values.
-type Tell<'a> = dyn FnMut(&Option<Told>, &[u64]) + 'a;
+type OnEvent<'a> = dyn FnMut(&Option<KnownEvent>, &[u64]) + 'a;
 
 impl Meaning {
     fn open(
@@ -220,7 +226,8 @@ impl Meaning {
         let mut lock = |name| wishes.find(name, LOCK).filter(|_| locks);
         let (wait, given_up) = (lock("lock_wait"), lock("lock_given_up"));
         let (acquired, released) = (lock("lock_acquired"), lock("lock_released"));
-        let of_locks = [&wait, &given_up, &acquired, &released].iter().any(|told| told.is_some());
+        let of_locks =
+            [&wait, &given_up, &acquired, &released].iter().any(|reported| reported.is_some());
         if arguments.is_none() && result.is_none() && !of_locks {
             return Ok(None);
         }
@@ -248,7 +255,14 @@ impl Meaning {
         }))
     }
 
-    fn begin(&mut self, moment: &Moment, function: u32, depth: u16, who: Who, tell: &mut Tell<'_>) {
+    fn begin(
+        &mut self,
+        moment: &Moment,
+        function: u32,
+        depth: u16,
+        who: Who,
+        notify: &mut OnEvent<'_>,
+    ) {
         let given = self.given.take(moment.thread, function, moment.time_ns);
         let open = self.open.entry(moment.thread).or_default();
         open.resize(usize::from(depth), None);
@@ -256,14 +270,21 @@ impl Meaning {
         let Some(given) = given else { return };
         let (pid, tid, name) = who;
         let [a, b, c, d, e, f] = given.arguments;
-        tell(&self.arguments, &[pid, tid, name, a, b, c, d, e, f]);
+        notify(&self.arguments, &[pid, tid, name, a, b, c, d, e, f]);
         if let Some(of) = self.locking.get(&function) {
             self.locks.begin(of, pid, tid, &given, &mut self.happened);
-            self.tell_locks(pid, tell);
+            self.report_locks(pid, notify);
         }
     }
 
-    fn end(&mut self, moment: &Moment, function: u32, depth: u16, who: Who, tell: &mut Tell<'_>) {
+    fn end(
+        &mut self,
+        moment: &Moment,
+        function: u32,
+        depth: u16,
+        who: Who,
+        notify: &mut OnEvent<'_>,
+    ) {
         let Some(open) = self.open.get_mut(&moment.thread) else { return };
         open.truncate(usize::from(depth) + 1);
         let given = if open.len() > usize::from(depth) { open.pop().flatten() } else { None };
@@ -271,23 +292,23 @@ impl Meaning {
         let (pid, tid, name) = who;
         if let Some(value) = given.result {
             let [a, b, c, d, e, f] = given.arguments;
-            tell(&self.result, &[pid, tid, name, a, b, c, d, e, f, value]);
+            notify(&self.result, &[pid, tid, name, a, b, c, d, e, f, value]);
         }
         if let Some(of) = self.locking.get(&function) {
             self.locks.end(of, pid, tid, &given, &mut self.happened);
-            self.tell_locks(pid, tell);
+            self.report_locks(pid, notify);
         }
     }
 
-    fn tell_locks(&mut self, pid: u64, tell: &mut Tell<'_>) {
+    fn report_locks(&mut self, pid: u64, notify: &mut OnEvent<'_>) {
         for (event, tid, lock) in self.happened.drain(..) {
-            let told = match event {
+            let reported = match event {
                 LockEvent::Wait => &self.wait,
                 LockEvent::GivenUp => &self.given_up,
                 LockEvent::Acquired => &self.acquired,
                 LockEvent::Released => &self.released,
             };
-            tell(told, &[pid, tid, lock]);
+            notify(reported, &[pid, tid, lock]);
         }
     }
 }

@@ -10,8 +10,8 @@ use fettle_requests::{Batch, EventId, EventType, FieldType, Program, Strings};
 use fettle_trace::{EventField, EventKind, EventStream, Trace};
 
 use crate::calls::Calls;
+use crate::deferred::Deferred;
 use crate::error::Result;
-use crate::hindsight::Hindsight;
 use crate::names::Names;
 use crate::place::{Part, Place};
 
@@ -27,7 +27,7 @@ pub(crate) struct Feed {
     /// Events of calls that were given places.
     calls_given: u64,
     strings: Strings,
-    hindsight: Hindsight,
+    deferred: Deferred,
     problems: Vec<String>,
     switches: bool,
 }
@@ -51,8 +51,8 @@ impl Feed {
         let mut kinds = Vec::new();
         let catalog = program.catalog();
         let mut present = HashSet::new();
-        let hindsight = Hindsight::new(program, wanted);
-        let wanted = &|event| wanted(event) || hindsight.needs(event);
+        let deferred = Deferred::new(program, wanted);
+        let wanted = &|event| wanted(event) || deferred.needs(event);
         let (stream, damaged) = trace.events(&mut |kind| {
             if kind.rows > 0 {
                 present.insert(kind.name.clone());
@@ -77,7 +77,7 @@ impl Feed {
         let recorded = |name: &str| present.contains(name);
         let calls = Calls::open(trace, catalog, wanted, &recorded, &mut strings, &mut problems)?;
         let switches = recorded("switch_out") || calls.as_ref().is_some_and(Calls::switches);
-        Ok(Feed { stream, kinds, calls, calls_given: 0, strings, hindsight, problems, switches })
+        Ok(Feed { stream, kinds, calls, calls_given: 0, strings, deferred, problems, switches })
     }
 
     /// Whether events report when threads are switched out.
@@ -113,17 +113,17 @@ impl Feed {
     /// Whether an event has to be seen whatever the schemas do with it, and whether it may come
     /// before events of an earlier time.
     pub(crate) fn is_transfer(&self, event: EventId) -> (bool, bool) {
-        self.hindsight.looks_at(event)
+        self.deferred.looks_at(event)
     }
 
     /// Where events go that are not read from files, and the texts that they name by code.
     pub(crate) fn input(&mut self) -> (&mut Batch, &mut Strings) {
-        (self.hindsight.input(), &mut self.strings)
+        (self.deferred.input(), &mut self.strings)
     }
 
     /// Replaces `out` by the events whose time has come, all if there are no more.
     pub(crate) fn release(&mut self, all: bool, out: &mut Batch) {
-        self.hindsight.release(all, &self.strings, out);
+        self.deferred.release(all, &self.strings, out);
     }
 
     /// Replaces `batch` by the next events as the files have them, and `places` by where they lie;
@@ -143,7 +143,7 @@ impl Feed {
     pub(crate) fn next(&mut self, batch: &mut Batch, names: &mut Names) -> Result<bool> {
         loop {
             let more = self.read(names, None)?;
-            self.hindsight.release(!more, &self.strings, batch);
+            self.deferred.release(!more, &self.strings, batch);
             if !batch.is_empty() || !more {
                 return Ok(!batch.is_empty());
             }
@@ -160,7 +160,7 @@ impl Feed {
         let is_placed = out.is_some();
         let (batch, places) = match out {
             Some(out) => out,
-            None => (self.hindsight.input(), &mut unplaced),
+            None => (self.deferred.input(), &mut unplaced),
         };
         let before = batch.len();
         while batch.len() < before + BATCH {

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The way through the crate: `choose` finds schemas that suit a trace, `feed` merges the trace's
-//! events, calls and switches by time into batches, `hindsight` (deferred attribution) holds them until
+//! events, calls and switches by time into batches, `deferred` (deferred attribution) holds them until
 //! later ones have said what they mean for earlier ones, [`Session`] runs them through the engine,
 //! `names` says which process a thread was of, and `view` has the types that come out. Memory is that of
 //! open requests and of what is asked for; a trace is read once per question.
@@ -27,13 +27,13 @@
 mod analyses;
 mod calls;
 mod choose;
+mod deferred;
 mod detail;
 mod diff;
 mod error;
 mod export;
 mod feed;
 mod given;
-mod hindsight;
 mod live;
 mod locking;
 mod names;

@@ -4,9 +4,9 @@
 use fettle_requests::{Batch, Engine, EventId, Options, Program, Request, Source, compile};
 use fettle_trace::{EventKind, Manifest, Process, Thread};
 
+use crate::deferred::Deferred;
 use crate::error::Result;
 use crate::feed::places;
-use crate::hindsight::Hindsight;
 use crate::names::Names;
 use crate::session::Context;
 use crate::summary::Summing;
@@ -18,14 +18,14 @@ pub struct Live {
     program: Program,
     strings: fettle_requests::Strings,
     names: Names,
-    hindsight: Hindsight,
+    deferred: Deferred,
     kinds: Vec<Known>,
     summing: Summing,
     problems: Vec<String>,
     /// Values on their way.
     values: Vec<u64>,
     batch: Batch,
-    told_ns: u64,
+    reported_ns: u64,
 }
 
 /// What a kind of event is to the program.
@@ -35,12 +35,12 @@ struct Known {
     event: Option<(EventId, Vec<usize>)>,
     /// Places of `pid` and `tid`.
     who: Option<(usize, usize)>,
-    tells: Tells,
+    naming: Naming,
 }
 
 /// What a kind says of the names of processes.
 #[derive(Default)]
-enum Tells {
+enum Naming {
     #[default]
     Nothing,
     Exec {
@@ -78,12 +78,12 @@ impl Live {
             engine: Engine::new(program.clone(), options),
             strings: program.strings().clone(),
             names: Names::default(),
-            hindsight: Hindsight::new(&program, &uses),
+            deferred: Deferred::new(&program, &uses),
             kinds: known,
             summing,
             problems,
             values: Vec::new(),
-            told_ns: 0,
+            reported_ns: 0,
             batch: Batch::new(program.catalog()),
             program,
         })
@@ -95,8 +95,8 @@ impl Live {
     }
 
     /// Before when, in nanoseconds of trace time, everything has come.
-    pub fn told_ns(&self) -> u64 {
-        self.told_ns
+    pub fn reported_ns(&self) -> u64 {
+        self.reported_ns
     }
 
     /// Whether schemas ask for calls, which are not known before they end.
@@ -121,13 +121,13 @@ impl Live {
     pub fn event(&mut self, kind: usize, time_ns: u64, values: &[u64]) {
         let Some(known) = self.kinds.get(kind) else { return };
         let value = |place: usize| values.get(place).copied().unwrap_or(0);
-        match known.tells {
-            Tells::Nothing => {}
-            Tells::Exec { pid, path } => {
+        match known.naming {
+            Naming::Nothing => {}
+            Naming::Exec { pid, path } => {
                 let path = u32::try_from(value(path)).ok().and_then(|code| self.strings.text(code));
                 self.names.exec(value(pid) as u32, time_ns, path.unwrap_or_default());
             }
-            Tells::Fork { pid, child_pid } => {
+            Naming::Fork { pid, child_pid } => {
                 self.names.fork(value(pid) as u32, time_ns, value(child_pid) as u32);
             }
         }
@@ -137,20 +137,20 @@ impl Live {
         }
         self.values.clear();
         self.values.extend(places.iter().map(|place| value(*place)));
-        self.hindsight.input().push(time_ns, *event, &self.values);
+        self.deferred.input().push(time_ns, *event, &self.values);
     }
 
-    /// Nothing else will come before `told_ns`. Calls `with` on the requests that are complete by
+    /// Nothing else will come before `reported_ns`. Calls `with` on the requests that are complete by
     /// that.
-    pub fn until(&mut self, told_ns: u64, with: &mut dyn FnMut(&Request, &Context<'_>)) {
-        self.told_ns = told_ns;
-        self.hindsight.release_before(told_ns, &self.strings, &mut self.batch);
+    pub fn until(&mut self, reported_ns: u64, with: &mut dyn FnMut(&Request, &Context<'_>)) {
+        self.reported_ns = reported_ns;
+        self.deferred.release_before(reported_ns, &self.strings, &mut self.batch);
         self.run(with);
     }
 
     /// Nothing else will come at all. Calls `with` on the rest of the requests.
     pub fn finish(&mut self, with: &mut dyn FnMut(&Request, &Context<'_>)) {
-        self.hindsight.release(true, &self.strings, &mut self.batch);
+        self.deferred.release(true, &self.strings, &mut self.batch);
         self.run(with);
         let Live { engine, program, strings, names, summing, .. } = self;
         let context = Context { program, strings, names };
@@ -189,11 +189,11 @@ impl Known {
         problems: &mut Vec<String>,
     ) -> Known {
         let place = |name: &str| kind.fields.iter().position(|field| field.name == name);
-        let tells = match kind.name.as_str() {
-            "exec" => place("pid").zip(place("path")).map(|(pid, path)| Tells::Exec { pid, path }),
+        let naming = match kind.name.as_str() {
+            "exec" => place("pid").zip(place("path")).map(|(pid, path)| Naming::Exec { pid, path }),
             "fork" => {
                 let pids = place("pid").zip(place("child_pid"));
-                pids.map(|(pid, child_pid)| Tells::Fork { pid, child_pid })
+                pids.map(|(pid, child_pid)| Naming::Fork { pid, child_pid })
             }
             _ => None,
         };
@@ -209,6 +209,6 @@ impl Known {
             }
         });
         let who = place("pid").zip(place("tid"));
-        Known { event, who, tells: tells.unwrap_or_default() }
+        Known { event, who, naming: naming.unwrap_or_default() }
     }
 }

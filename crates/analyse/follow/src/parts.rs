@@ -13,7 +13,7 @@ use crate::place::{Part, Place};
 use crate::session::{Context, Observer, Session};
 
 /// How long after an effect its cause may be reported, nanoseconds.
-pub const LATE_NS: u64 = crate::hindsight::causal::WAIT_NS;
+pub const LATE_NS: u64 = crate::deferred::causal::WAIT_NS;
 
 /// Reads the events of one part.
 pub struct PartReader<'a> {
@@ -21,7 +21,7 @@ pub struct PartReader<'a> {
     feed: Feed,
     who: Vec<Option<(usize, usize)>>,
     /// The process of each thread, as last reported.
-    told: FxHashMap<u64, u64>,
+    reported: FxHashMap<u64, u64>,
 }
 
 /// Follows events that others have read.
@@ -40,7 +40,7 @@ impl<'a> Session<'a> {
     pub fn read_part(&'a self, part: Part) -> Result<PartReader<'a>> {
         let mut feed = Feed::open(self.trace, &self.program, &|event| self.uses(event))?;
         feed.keep(part);
-        Ok(PartReader { session: self, feed, who: self.who(), told: FxHashMap::default() })
+        Ok(PartReader { session: self, feed, who: self.who(), reported: FxHashMap::default() })
     }
 
     /// Follows events that are read elsewhere.
@@ -79,7 +79,7 @@ impl PartReader<'_> {
         let moves_bytes = self.feed.is_transfer(batch.kind(row)).0;
         let Some((pid, tid)) = columns(&self.who, batch.kind(row)) else { return moves_bytes };
         let pid = batch.value(row, pid);
-        self.told.insert(batch.value(row, tid), pid) != Some(pid) || moves_bytes
+        self.reported.insert(batch.value(row, tid), pid) != Some(pid) || moves_bytes
     }
 
     /// Whether an event may turn out to have happened before, by [`LATE_NS`] at most: a send that is
@@ -126,13 +126,13 @@ impl Follower<'_> {
         let names = &session.names.borrow();
         let context = Context { program: &session.program, strings: feed.strings(), names };
         let mut going_on = observer.events(self.first, out, &context);
-        let mut tell = |request: Complete<'_>| {
+        let mut notify = |request: Complete<'_>| {
             going_on = going_on && observer.request(request.read(), &context);
         };
-        engine.feed(out, &mut tell);
+        engine.feed(out, &mut notify);
         self.first += out.len() as u64;
         if is_last {
-            engine.finish(&mut tell);
+            engine.finish(&mut notify);
         }
     }
 

@@ -211,9 +211,9 @@ mod tests {
     }
 
     /// Tracks as `track<parent:name`, slices as `track@time+name` and `track@time-`.
-    fn told(bytes: &[u8]) -> Vec<String> {
+    fn reported(bytes: &[u8]) -> Vec<String> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for (_, _, packet) in fields(bytes) {
             let packet = fields(packet);
             let get = |of: &[(u32, u64, &[u8])], wanted: u32| -> Option<(u64, Vec<u8>)> {
@@ -224,19 +224,20 @@ mod tests {
                 let track = fields(&track);
                 let parent = get(&track, field::TRACK_PARENT).map_or(0, |(parent, _)| parent);
                 let name = text(&get(&track, field::TRACK_NAME).unwrap().1);
-                told.push(format!("{}<{parent}:{name}", get(&track, field::TRACK_UUID).unwrap().0));
+                reported
+                    .push(format!("{}<{parent}:{name}", get(&track, field::TRACK_UUID).unwrap().0));
             }
             if let Some((_, event)) = get(&packet, field::PACKET_TRACK_EVENT) {
                 let event = fields(&event);
                 let time = get(&packet, field::PACKET_TIMESTAMP).unwrap().0;
                 let track = get(&event, field::EVENT_TRACK).unwrap().0;
-                told.push(match get(&event, field::EVENT_NAME_TEXT) {
+                reported.push(match get(&event, field::EVENT_NAME_TEXT) {
                     Some((_, name)) => format!("{track}@{time}+{}", text(&name)),
                     None => format!("{track}@{time}-"),
                 });
             }
         }
-        told
+        reported
     }
 
     #[test]
@@ -261,10 +262,10 @@ mod tests {
             "3@30+b/2",
             "3@50-",
         ];
-        assert_eq!(told(&perfetto.request(&one)), wanted);
+        assert_eq!(reported(&perfetto.request(&one)), wanted);
         let later = [span(1, None, "GET", (50, 60), false)];
-        assert_eq!(told(&perfetto.request(&later)), ["1@50+GET", "1@60-"]);
+        assert_eq!(reported(&perfetto.request(&later)), ["1@50+GET", "1@60-"]);
         let beside = [span(1, None, "GET", (55, 70), false)];
-        assert_eq!(told(&perfetto.request(&beside)), ["4<0:GET", "4@55+GET", "4@70-"]);
+        assert_eq!(reported(&perfetto.request(&beside)), ["4<0:GET", "4@55+GET", "4@70-"]);
     }
 }

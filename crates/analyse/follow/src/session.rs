@@ -162,19 +162,19 @@ impl<'a> Session<'a> {
             let names = &self.names.borrow();
             let context = Context { program: &self.program, strings: feed.strings(), names };
             going_on = observer.events(first, &batch, &context);
-            let mut tell = |request: Complete<'_>| {
-                if going_on && request.is_told() {
+            let mut notify = |request: Complete<'_>| {
+                if going_on && request.is_reported() {
                     going_on = observer.request(request.read(), &context);
                 }
             };
-            engine.feed(&batch, &mut tell);
+            engine.feed(&batch, &mut notify);
             first += batch.len() as u64;
         }
         if going_on {
             let names = &self.names.borrow();
             let context = Context { program: &self.program, strings: feed.strings(), names };
             engine.finish(&mut |request| {
-                if going_on && request.is_told() {
+                if going_on && request.is_reported() {
                     going_on = observer.request(request.read(), &context);
                 }
             });

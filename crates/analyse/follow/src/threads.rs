@@ -1,7 +1,7 @@
 //! What threads did, whatever requests they did it for: every event that names one, and whether it ran,
 //! could have run, or waited for what.
 
-use fettle_requests::{Doing, Doings, Source, Strings, compile, shipped};
+use fettle_requests::{Activities, Activity, Source, Strings, compile, shipped};
 use fettle_trace::{EventKind, Trace};
 
 use crate::detail::shown;
@@ -40,14 +40,14 @@ pub fn for_each_thread_event(
     let (mut stream, damaged) =
         trace.events(&mut |kind| Some(place(kind, THREAD).into_iter().collect()))?;
     let kinds = stream.kinds().map(|kind| kind.name.clone()).collect();
-    let tells: Vec<bool> = stream.kinds().map(|kind| place(kind, THREAD).is_some()).collect();
+    let naming: Vec<bool> = stream.kinds().map(|kind| place(kind, THREAD).is_some()).collect();
     let mut problems: Vec<String> = damaged.iter().map(ToString::to_string).collect();
     loop {
         match stream.next(u64::MAX, &mut |_| 0) {
             Ok(Some(run)) => {
                 let kind = run.kind;
                 for (row, time_ns) in run.times_ns().iter().enumerate() {
-                    let tid = if tells[kind] { run.values(0)[row] as u32 } else { 0 };
+                    let tid = if naming[kind] { run.values(0)[row] as u32 } else { 0 };
                     with(ThreadEvent { time_ns: *time_ns, tid, kind });
                 }
             }
@@ -102,7 +102,7 @@ pub fn event_fields(
 /// are for is what the schema `threads` says.
 pub fn for_each_thread_doing(
     trace: &Trace,
-    with: &mut dyn FnMut(u64, u32, Doing),
+    with: &mut dyn FnMut(u64, u32, Activity),
 ) -> Result<Vec<String>> {
     let source = Source::new("threads", shipped("threads").unwrap_or_default());
     let program = compile(&[source], &shipped)?;
@@ -112,12 +112,12 @@ pub fn for_each_thread_doing(
     let recorded: Vec<_> = kinds.iter().filter_map(|kind| catalog.find(&kind.name)).collect();
     let used = |event| program.schemas()[0].uses(event) && recorded.contains(&event);
     let mut feed = Feed::open(trace, &program, &used)?;
-    let mut doings = Doings::new(program.clone(), feed.switches());
+    let mut activities = Activities::new(program.clone(), feed.switches());
     let mut batch = fettle_requests::Batch::new(catalog);
     let mut names = Names::default();
     while feed.next(&mut batch, &mut names)? {
         for row in 0..batch.len() {
-            doings.take(&batch, row, &mut |_, key, doing| {
+            activities.take(&batch, row, &mut |_, key, doing| {
                 with(batch.time_ns(row), key as u32, doing);
             });
         }

@@ -18,7 +18,7 @@ pub(crate) struct Undecoded {
     /// The same of answers, and how these went.
     answers: Option<(EventId, [usize; 3])>,
     /// How often each end of a connection reported it.
-    told: FxHashMap<(What, u64, u64), u64>,
+    reported: FxHashMap<(What, u64, u64), u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,7 +44,7 @@ impl Undecoded {
         Undecoded {
             given_up: find("undecoded", "reason"),
             answers: find("answer", "status"),
-            told: FxHashMap::default(),
+            reported: FxHashMap::default(),
         }
     }
 
@@ -77,7 +77,7 @@ impl Undecoded {
                 _ => continue,
             };
             let [local, remote] = ends.map(|end| batch.value(row, end));
-            *self.told.entry((what, local, remote)).or_default() += 1;
+            *self.reported.entry((what, local, remote)).or_default() += 1;
         }
     }
 
@@ -98,9 +98,9 @@ impl Undecoded {
 
     /// How many there are. Where both ends of a connection were recorded, both report it.
     fn count(&self, what: What) -> u64 {
-        let of = self.told.iter().filter(|((of, ..), _)| *of == what);
+        let of = self.reported.iter().filter(|((of, ..), _)| *of == what);
         of.map(|(&(_, local, remote), &count)| {
-            let other = self.told.get(&(what, remote, local)).copied().unwrap_or(0);
+            let other = self.reported.get(&(what, remote, local)).copied().unwrap_or(0);
             let is_first = local <= remote;
             match other {
                 0 => count,
@@ -132,7 +132,7 @@ impl What {
             ),
             What::GivenUp(Reason::Unasked) => (
                 "undecoded_unasked",
-                "connections were given up: they have answers that nobody asked for \
+                "connections were given up: they have answers without a question \
                  (subscriptions); the schema `sockets` follows these",
             ),
             What::GivenUp(Reason::Upgraded) => (

@@ -193,13 +193,13 @@ fn calls_of_io_uring_are_counted() {
     let trace = asked(&dir.path().join("uring.fettle"), &[("redis", false), ("redis", false)]);
     let sources = choose(&trace).unwrap().sources;
     let summary = Session::open(&trace, &sources, &shipped).unwrap().summary(1).unwrap();
-    let told = summary.counts.iter().find(|count| count.name == "io_uring");
-    assert_eq!(told.map(|count| count.count), Some(2));
+    let reported = summary.counts.iter().find(|count| count.name == "io_uring");
+    assert_eq!(reported.map(|count| count.count), Some(2));
 }
 
 /// With a side that has no requests there is nothing to compare, which is said.
 #[test]
-fn a_side_without_requests_is_told() {
+fn a_side_without_requests_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let traces = ["before", "after"].map(|name| asked(&dir.path().join(name), &[("redis", false)]));
     let sources = [Source::new("calls", shipped("calls").unwrap())];
@@ -242,14 +242,14 @@ fn messages_of_nobody_known_are_counted() {
     let trace = Trace::open(&folder).unwrap();
     let sources = [Source::new("mine", "use sockets")];
     let summary = Session::open(&trace, &sources, &shipped).unwrap().summary(1).unwrap();
-    let told: Vec<_> = summary.counts.iter().map(|count| (count.name, count.count)).collect();
-    assert_eq!(told, [("unconnected", 1)]);
+    let reported: Vec<_> = summary.counts.iter().map(|count| (count.name, count.count)).collect();
+    assert_eq!(reported, [("unconnected", 1)]);
 }
 
 /// Connections whose messages were not recorded, and answers that were not found, are reported where a
 /// schema follows messages: once, though both ends of a connection report it.
 #[test]
-fn messages_that_were_not_told_are_counted_where_a_schema_follows_them() {
+fn messages_that_were_not_reported_are_counted_where_a_schema_follows_them() {
     use FieldType::{Bool, Text, U32, U64};
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("cut.fettle");
@@ -278,14 +278,14 @@ fn messages_that_were_not_told_are_counted_where_a_schema_follows_them() {
     let finish = Finish { events: events.finish(Vec::new()).unwrap(), ..Finish::default() };
     writer.finish(finish, &mut |_, _| {}).unwrap();
     let trace = Trace::open(&folder).unwrap();
-    let told = |schema: &str| {
+    let reported = |schema: &str| {
         let sources = [Source::new("mine", format!("use {schema}"))];
         let summary = Session::open(&trace, &sources, &shipped).unwrap().summary(1).unwrap();
         summary.counts.iter().map(|count| (count.name, count.count)).collect::<Vec<_>>()
     };
     let expected = [("unseen", 2), ("undecoded_cut", 2), ("undecoded_tls", 1)];
-    assert_eq!(told("http2"), expected);
-    assert_eq!(told("sockets"), []);
+    assert_eq!(reported("http2"), expected);
+    assert_eq!(reported("sockets"), []);
 }
 
 /// A queue whose items lie there while no worker has them, and a worker that takes each for a while.
@@ -322,7 +322,7 @@ fn queue(folder: &std::path::Path, lies_ns: &[u64]) -> Trace {
 }
 
 #[test]
-fn time_in_which_nobody_works_is_told_and_adds_up() {
+fn time_in_which_nobody_works_is_reported_and_adds_up() {
     let dir = tempfile::tempdir().unwrap();
     let before = queue(&dir.path().join("before.fettle"), &[90, 90]);
     let after = queue(&dir.path().join("after.fettle"), &[190, 390]);

@@ -506,7 +506,7 @@ fn false_sharing(locks: &[&Class]) -> Vec<String> {
         let line = class.addresses.first().map_or(0, |address| address / LINE);
         lines.entry(line).or_default().push(class);
     }
-    let told = |(line, classes): (u64, Vec<&Class>)| {
+    let reported = |(line, classes): (u64, Vec<&Class>)| {
         let names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
         (line != 0 && names.len() > 1).then(|| {
             format!(
@@ -517,5 +517,5 @@ fn false_sharing(locks: &[&Class]) -> Vec<String> {
             )
         })
     };
-    lines.into_iter().filter_map(told).collect()
+    lines.into_iter().filter_map(reported).collect()
 }

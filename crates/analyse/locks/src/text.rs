@@ -176,17 +176,17 @@ fn possible(out: &mut String, n: usize, deadlock: &Deadlock) {
 
 fn losses(out: &mut String, report: &Report) {
     let l = report.losses;
-    let mut tell = |n: u64, what: &str| {
+    let mut notify = |n: u64, what: &str| {
         if n > 0 {
             let _ = writeln!(out, "not seen: {} {what}", count(n));
         }
     };
-    tell(l.missed, "calls in signal handlers that interrupted the counting");
-    tell(l.no_row, "calls, for want of room in a thread's table");
-    tell(l.no_edge, "orders of two locks, for want of room: deadlocks may be missing");
-    tell(l.no_hold, "holds, of threads that have more than 64 locks at once");
-    tell(l.no_blame, "waits' holders, for want of room");
-    tell(l.unseen, "ends of calls that went on in another function: these waits have no time");
+    notify(l.missed, "calls in signal handlers that interrupted the counting");
+    notify(l.no_row, "calls, for want of room in a thread's table");
+    notify(l.no_edge, "orders of two locks, for want of room: deadlocks may be missing");
+    notify(l.no_hold, "holds, of threads that have more than 64 locks at once");
+    notify(l.no_blame, "waits' holders, for want of room");
+    notify(l.unseen, "ends of calls that went on in another function: these waits have no time");
 }
 
 /// What a hung process waits for.

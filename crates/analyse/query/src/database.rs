@@ -120,15 +120,22 @@ impl Database {
         let planned = wait(&waiting, &mut interrupts, planned);
         let (schema, mut rows) = planned?.map_err(|e| Error::question(&e, sql, &self.tables()))?;
         // On a thread of the engine's, for some of its loops run for long.
-        let (tell, told) = tokio::sync::mpsc::channel(AHEAD);
+        let (notify, reported) = tokio::sync::mpsc::channel(AHEAD);
         let work = self.runtime.spawn(async move {
             while let Some(batch) = rows.next().await {
-                if tell.send(batch).await.is_err() {
+                if notify.send(batch).await.is_err() {
                     break;
                 }
             }
         });
-        Ok(Answer { schema, told, work: Some(work), interrupts, waiting, _database: PhantomData })
+        Ok(Answer {
+            schema,
+            reported,
+            work: Some(work),
+            interrupts,
+            waiting,
+            _database: PhantomData,
+        })
     }
 
     /// Names of all tables.
@@ -152,7 +159,7 @@ impl Database {
 /// Rows of an answer, as they come.
 pub struct Answer<'a> {
     schema: SchemaRef,
-    told: Receiver<Told<RecordBatch>>,
+    reported: Receiver<Observed<RecordBatch>>,
     work: Option<JoinHandle<()>>,
     interrupts: Signal,
     /// Whose only task is to wait: the engine's own threads may all be too busy to see a signal.
@@ -172,9 +179,9 @@ impl Answer<'_> {
     ///
     /// [`Error::Interrupted`], or whatever keeps the engine from going on.
     pub fn read(&mut self) -> Result<Option<RecordBatch>> {
-        let (told, work) = (&mut self.told, &mut self.work);
+        let (reported, work) = (&mut self.reported, &mut self.work);
         let next = async {
-            match told.recv().await {
+            match reported.recv().await {
                 Some(batch) => batch.map(Some),
                 // That there are no more rows must not be what a thread that failed says.
                 None => match work.take() {
@@ -204,14 +211,14 @@ impl Answer<'_> {
 }
 
 /// What the engine told.
-type Told<T> = std::result::Result<T, DataFusionError>;
+type Observed<T> = std::result::Result<T, DataFusionError>;
 
 /// Waits for work, or for an interrupt.
 fn wait<T>(
     runtime: &Runtime,
     interrupts: &mut Signal,
-    work: impl Future<Output = Told<T>>,
-) -> Result<Told<T>> {
+    work: impl Future<Output = Observed<T>>,
+) -> Result<Observed<T>> {
     runtime.block_on(async {
         tokio::select! {
             biased;

@@ -76,7 +76,7 @@ impl PartitionStream for Followed {
         let problems = self.problems.clone();
         builder.spawn_blocking(move || {
             let followed = definition.with_session(|session| {
-                let mut teller = Teller::new(session.program(), which, to);
+                let mut teller = Reporter::new(session.program(), which, to);
                 problems.add(session.observe(&|_| false, &mut teller)?);
                 teller.finish()
             });
@@ -87,24 +87,24 @@ impl PartitionStream for Followed {
 }
 
 /// Sends what is observed to the reader of the table.
-struct Teller {
+struct Reporter {
     to: Sender<std::result::Result<RecordBatch, DataFusionError>>,
     builders: Option<Builders>,
     events: Option<EventTable>,
     failed: Option<Error>,
 }
 
-impl Teller {
+impl Reporter {
     fn new(
         program: &fettle_requests::Program,
         which: Which,
         to: Sender<std::result::Result<RecordBatch, DataFusionError>>,
-    ) -> Teller {
+    ) -> Reporter {
         let (builders, events) = match which {
             Which::Requests(table) => (Some(Builders::new(&[table])), None),
             Which::Events => (None, Some(EventTable::new(program, &used(program)))),
         };
-        Teller { to, builders, events, failed: None }
+        Reporter { to, builders, events, failed: None }
     }
 
     /// `false` when the reader is gone.
@@ -131,7 +131,7 @@ impl Teller {
     }
 }
 
-impl Observer for Teller {
+impl Observer for Reporter {
     fn events(&mut self, first: u64, events: &Batch, context: &Context<'_>) -> bool {
         let Some(table) = &self.events else { return !self.to.is_closed() };
         match table.batch(first, events, context.program(), context.strings()) {

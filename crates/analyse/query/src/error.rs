@@ -67,20 +67,21 @@ impl Error {
         // The parser says it in words, which the arrow says better.
         let text = text.split(" at Line:").next().unwrap_or_default();
         let mut lines = text.lines();
-        let mut told = lines.next().unwrap_or_default().to_owned();
+        let mut reported = lines.next().unwrap_or_default().to_owned();
         if let Some((line, column)) = place(error, sql) {
             let shown = sql.lines().nth(line.saturating_sub(1)).unwrap_or_default();
             let arrow = format!("{}^", " ".repeat(column.saturating_sub(1)));
-            told.push_str(&format!("\n  --> line {line}, column {column}\n  {shown}\n  {arrow}"));
+            reported
+                .push_str(&format!("\n  --> line {line}, column {column}\n  {shown}\n  {arrow}"));
         }
         for line in lines {
-            told.push('\n');
-            told.push_str(line);
+            reported.push('\n');
+            reported.push_str(line);
         }
         if missing_table(text).is_some() {
-            told.push_str(&format!("\nThere are {}", tables.join(", ")));
+            reported.push_str(&format!("\nThere are {}", tables.join(", ")));
         }
-        Error::Question(told)
+        Error::Question(reported)
     }
 }
 

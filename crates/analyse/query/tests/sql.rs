@@ -158,7 +158,7 @@ fn names_of_folders_mean_themselves() {
 }
 
 #[test]
-fn a_damaged_file_is_told_of_and_hides_no_other() {
+fn a_damaged_file_is_reported_and_hides_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("shop.fettle");
     shop::write(&folder, 8, 20);

@@ -27,9 +27,12 @@ pub struct Check {
 /// Why it is not known which calls of a recording lie within which.
 fn unsure_because(totals: &RunTotals) -> Vec<&'static str> {
     let all = [
-        (totals.orphan_exits, "some exits ended no call that is known, as those of coroutines do"),
         (
-            totals.left_frames,
+            totals.unmatched_exits,
+            "some exits ended no call that is known, as those of coroutines do",
+        ),
+        (
+            totals.unwound_frames,
             "some calls were left by an exception, longjmp or exit; where the function that caught it has \
              no probes, they end in the trace when a caller of it does",
         ),
@@ -135,7 +138,7 @@ pub fn check(trace: &Trace) -> Result<Check> {
     check.problem("threads are not stored in one piece", faults.threads_apart);
     check.nesting(&faults, unsure_because(&trace.manifest().totals));
     check.problem("calls end after the end of time", faults.overflow);
-    check.problem("calls were off the processor for longer than they took", faults.off_cpu);
+    check.problem("calls were off-CPU for longer than they took", faults.off_cpu);
 
     let manifest = trace.manifest();
     let written = manifest.totals.records;

@@ -64,8 +64,8 @@ pub enum Error {
     },
     /// The trace does not say when threads were off-CPU.
     #[error(
-        "this trace does not tell processor time of functions: that takes the mode events and a \
-         kernel that tells of context switches"
+        "this trace does not have CPU time of functions: that takes the mode events and a \
+         kernel that reports context switches"
     )]
     NoCpu,
     /// Output could not be written.

@@ -20,7 +20,6 @@ mod focus;
 mod hash;
 mod histogram;
 mod names;
-mod own;
 mod profile;
 pub mod render;
 mod replay;
@@ -28,6 +27,7 @@ mod report;
 pub mod timeline;
 mod tree;
 mod tree_view;
+mod user_probe;
 
 pub use arguments::{ArgumentView, CallView, ParameterView, ValueView};
 pub use check::{Check, Problem, check};
@@ -38,7 +38,6 @@ pub use error::{Error, Result};
 pub use focus::{Focus, Neighbour};
 pub use histogram::{Bar, Histogram};
 pub use names::{Name, Names};
-pub use own::{OwnRow, OwnView};
 pub use profile::Profile;
 pub use replay::{ReplayOptions, replay};
 pub use report::{
@@ -47,6 +46,7 @@ pub use report::{
 };
 pub use tree::{CallTree, FOLDED, NO_FUNCTION, Node, NodeId, ROOT, Weight};
 pub use tree_view::{TreeRow, TreeView};
+pub use user_probe::{UserRow, UserView};
 
 /// Version of every JSON value that this crate makes.
 pub const JSON_VERSION: u32 = 1;

@@ -120,11 +120,11 @@ struct Line {
     time_ns: u64,
     thread: u32,
     shown: Shown,
-    what: Told,
+    what: Replayed,
 }
 
 #[derive(Clone, Copy)]
-enum Told {
+enum Replayed {
     Entry {
         function: u32,
         depth: usize,
@@ -173,7 +173,7 @@ impl Replay<'_> {
             What::Call { function, .. } => {
                 thread.open.push(Open { function, start_ns: time_ns, line: number });
                 if depth < options.depth_max {
-                    let what = Told::Entry { function, depth };
+                    let what = Replayed::Entry { function, depth };
                     self.wait(Line { time_ns, thread: index, shown: Shown::NotYetKnown, what });
                 }
             }
@@ -190,17 +190,17 @@ impl Replay<'_> {
                     self.decide(open.line, if long { Shown::Yes } else { Shown::No });
                     if long {
                         let what =
-                            Told::Exit { function, depth: at, entry: open.line, duration_ns };
+                            Replayed::Exit { function, depth: at, entry: open.line, duration_ns };
                         self.wait(Line { time_ns, thread: index, shown: Shown::Yes, what });
                     }
                 }
             }
             What::Out { preempted } => {
-                let what = Told::Out { depth: depth.min(options.depth_max), preempted };
+                let what = Replayed::Out { depth: depth.min(options.depth_max), preempted };
                 self.wait(Line { time_ns, thread: index, shown: Shown::Yes, what });
             }
             What::In => {
-                let what = Told::In { depth: depth.min(options.depth_max) };
+                let what = Replayed::In { depth: depth.min(options.depth_max) };
                 self.wait(Line { time_ns, thread: index, shown: Shown::Yes, what });
             }
         }
@@ -250,12 +250,12 @@ impl Replay<'_> {
             }
             let next = self.waiting.iter().skip(1).find(|line| line.shown != Shown::No).copied();
             let mut ends = None;
-            if let Told::Entry { .. } = line.what {
+            if let Replayed::Entry { .. } = line.what {
                 match next {
                     // Its exit may come, or what is not shown in the end, and then its exit.
                     None if !all => break,
                     Some(Line { shown: Shown::NotYetKnown, .. }) => break,
-                    Some(Line { what: Told::Exit { entry, duration_ns, .. }, .. })
+                    Some(Line { what: Replayed::Exit { entry, duration_ns, .. }, .. })
                         if entry == self.first =>
                     {
                         ends = Some(duration_ns);
@@ -268,7 +268,7 @@ impl Replay<'_> {
             // An exit that is on the same line.
             while ends.is_some() {
                 let gone = self.pop();
-                if gone.is_none_or(|line| matches!(line.what, Told::Exit { .. })) {
+                if gone.is_none_or(|line| matches!(line.what, Replayed::Exit { .. })) {
                     break;
                 }
             }
@@ -298,18 +298,20 @@ impl Replay<'_> {
             if name.ends_with(')') { name } else { format!("{name}()") }
         };
         let (depth, duration_ns, text) = match (what, ends) {
-            (Told::Entry { function, depth }, Some(ns)) => {
+            (Replayed::Entry { function, depth }, Some(ns)) => {
                 (depth, Some(ns), format!("{};", call(function)))
             }
-            (Told::Entry { function, depth }, None) => {
+            (Replayed::Entry { function, depth }, None) => {
                 (depth, None, format!("{} {{", call(function)))
             }
-            (Told::Exit { function, depth, duration_ns, .. }, _) => {
+            (Replayed::Exit { function, depth, duration_ns, .. }, _) => {
                 (depth, Some(duration_ns), format!("}} /* {} */", name(function)))
             }
-            (Told::Out { depth, preempted: true }, _) => (depth, None, "/* preempted */".into()),
-            (Told::Out { depth, preempted: false }, _) => (depth, None, "/* waits */".into()),
-            (Told::In { depth }, _) => (depth, None, "/* runs again */".into()),
+            (Replayed::Out { depth, preempted: true }, _) => {
+                (depth, None, "/* preempted */".into())
+            }
+            (Replayed::Out { depth, preempted: false }, _) => (depth, None, "/* waits */".into()),
+            (Replayed::In { depth }, _) => (depth, None, "/* runs again */".into()),
         };
         let duration = duration_ns.map(text_of).unwrap_or_default();
         let (micros, nanos) = (time_ns / 1000, time_ns % 1000);
@@ -326,16 +328,16 @@ impl Replay<'_> {
     fn json_line(&mut self, line: Line, ends: Option<u64>) -> Result<()> {
         let function = |id| self.cast.names.shown(id);
         let (what, name, depth, duration_ns) = match line.what {
-            Told::Entry { function: id, depth } if ends.is_some() => {
+            Replayed::Entry { function: id, depth } if ends.is_some() => {
                 ("call", Some(function(id)), depth, ends)
             }
-            Told::Entry { function: id, depth } => ("entry", Some(function(id)), depth, None),
-            Told::Exit { function: id, depth, duration_ns, .. } => {
+            Replayed::Entry { function: id, depth } => ("entry", Some(function(id)), depth, None),
+            Replayed::Exit { function: id, depth, duration_ns, .. } => {
                 ("exit", Some(function(id)), depth, Some(duration_ns))
             }
-            Told::Out { depth, preempted: true } => ("preempted", None, depth, None),
-            Told::Out { depth, preempted: false } => ("waits", None, depth, None),
-            Told::In { depth } => ("runs", None, depth, None),
+            Replayed::Out { depth, preempted: true } => ("preempted", None, depth, None),
+            Replayed::Out { depth, preempted: false } => ("waits", None, depth, None),
+            Replayed::In { depth } => ("runs", None, depth, None),
         };
         let tid = self.threads.get(&line.thread).map_or(0, |thread| thread.tid);
         let value = json!({

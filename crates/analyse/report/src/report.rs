@@ -497,8 +497,8 @@ impl Analysis {
         let counted = [
             ("records that found their ring full", totals.lost),
             ("records torn when the recording was cut off", torn),
-            ("calls that found the shadow stack full", totals.shadow_overflows),
-            ("exits without an entry", totals.orphan_exits),
+            ("calls that found the call-stack mirror full", totals.mirror_overflows),
+            ("exits without an entry", totals.unmatched_exits),
         ];
         let counted = counted.map(|(what, count)| LossRow { what: what.to_owned(), count });
         let processors = self.manifest.events.lost.iter().map(|cpu| LossRow {

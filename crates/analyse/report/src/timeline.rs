@@ -57,14 +57,14 @@ struct Open {
 /// Tells a trace's calls to `sink`, thread after thread, each in order of time. Returns what
 /// could not be read, one sentence each. Memory is bounded by one part and the stacks at the
 /// parts' ends.
-pub fn tell<S: Sink>(
+pub fn notify<S: Sink>(
     trace: &Trace,
     filter: Filter,
     sink: &mut S,
 ) -> std::result::Result<Vec<String>, S::Error> {
     let (ends, warnings) = ends_of_parts(trace, filter)?;
     let (parts, _) = trace.parts().map_err(crate::Error::from)?;
-    let mut teller = Teller { filter, thread: None, last_ns: 0, events: Vec::new() };
+    let mut teller = Reporter { filter, thread: None, last_ns: 0, events: Vec::new() };
     let mut calls = Vec::new();
     let mut ends = ends.into_iter();
     for part in &parts {
@@ -89,8 +89,8 @@ fn ends_of_parts(trace: &Trace, filter: Filter) -> Result<(Vec<Vec<Open>>, Vec<S
     let mut open: Vec<Open> = Vec::new();
     let warnings = for_each_part_backwards(trace, |calls| {
         let mut first = true;
-        let told = calls.iter().rev().filter(|call| call.duration_ns >= filter.duration_ns_min);
-        for call in told {
+        let reported = calls.iter().rev().filter(|call| call.duration_ns >= filter.duration_ns_min);
+        for call in reported {
             if thread != Some(call.thread) {
                 thread = Some(call.thread);
                 open.clear();
@@ -106,7 +106,7 @@ fn ends_of_parts(trace: &Trace, filter: Filter) -> Result<(Vec<Vec<Open>>, Vec<S
     Ok((ends, warnings))
 }
 
-struct Teller {
+struct Reporter {
     filter: Filter,
     thread: Option<u32>,
     last_ns: u64,
@@ -114,7 +114,7 @@ struct Teller {
     events: Vec<Event>,
 }
 
-impl Teller {
+impl Reporter {
     /// Tells one part, whose last thread has the calls `end` open at its end.
     fn part<S: Sink>(
         &mut self,

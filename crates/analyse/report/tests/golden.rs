@@ -94,7 +94,7 @@ fn report() {
 fn report_of_losses() {
     let recorded = Recorded::new(&[COMPUTES], |finish| {
         finish.manifest.totals.lost = 3;
-        finish.manifest.totals.orphan_exits = 1;
+        finish.manifest.totals.unmatched_exits = 1;
         finish.manifest.losses.push(Loss { reason: "fork without agent".into(), count: 2 });
         finish.manifest.exit = Some(fettle_trace::Exit { code: None, signal: Some(11) });
         // Calls of D whose records were lost.

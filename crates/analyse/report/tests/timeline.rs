@@ -5,7 +5,7 @@ mod drawing;
 
 use std::path::Path;
 
-use fettle_report::timeline::{Event, Filter, Kind, Sink, tell};
+use fettle_report::timeline::{Event, Filter, Kind, Sink, notify};
 use fettle_report::{Analysis, Error};
 use fettle_trace::{ROWS_PER_FILE, Trace, TraceWriter};
 
@@ -47,9 +47,9 @@ impl Sink for Check {
     }
 }
 
-fn told(folder: &Path, filter: Filter) -> Check {
+fn reported(folder: &Path, filter: Filter) -> Check {
     let mut check = Check::default();
-    let warnings = tell(&Trace::open(folder).unwrap(), filter, &mut check).unwrap();
+    let warnings = notify(&Trace::open(folder).unwrap(), filter, &mut check).unwrap();
     assert_eq!(warnings, [] as [String; 0]);
     assert!(check.open.is_empty());
     check
@@ -60,9 +60,9 @@ fn small() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("t");
     drawing::record(&folder, &["AAAA A\n BC\n D\n", "B\n"], |_| {});
-    assert_eq!(told(&folder, Filter::default()).drawn, "0: (A(B(D)D)B(C)C)A(A)A1: (B)B");
+    assert_eq!(reported(&folder, Filter::default()).drawn, "0: (A(B(D)D)B(C)C)A(A)A1: (B)B");
     let long = Filter { duration_ns_min: 200 };
-    assert_eq!(told(&folder, long).drawn, "0: (A)A");
+    assert_eq!(reported(&folder, long).drawn, "0: (A)A");
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn calls_that_span_files() {
     writer.finish(drawing::finish(&[&[], &[]]), &mut |_, _| {}).unwrap();
 
     let all = 2 * calls.len() as u64;
-    let check = told(&folder, Filter::default());
+    let check = reported(&folder, Filter::default());
     assert_eq!((check.events, check.depth_max), (2 * all, 3));
-    let few = told(&folder, Filter { duration_ns_min: 3 });
+    let few = reported(&folder, Filter { duration_ns_min: 3 });
     assert_eq!((few.events, few.depth_max), (2 * 2 * (rounds + 1), 2));
 
     let analysis = Analysis::read(&Trace::open(&folder).unwrap(), true).unwrap();

@@ -2,16 +2,18 @@
 
 use crate::certainty::{Certainty, Choice};
 use crate::counts::SchemaCounts;
-use crate::few::Few;
 use crate::handles::PeerMark;
 use crate::keys::UNFIT;
 use crate::options::Options;
 use crate::piece::{Piece, scope};
-use crate::program::{Bind, Dropped, Expr, Lend, Mark, Rule, Scope, Seed, Settle, Traffic, When};
+use crate::program::{
+    Answered, Bind, ContextTransfer, Expr, Mark, Rule, Scope, SectionEnd, Seed, Traffic, When,
+};
 use crate::request::LinkKind;
 use crate::requests::{Arrival, Requests};
 use crate::run::{Now, Run, UNBOUND, begin};
-use crate::sections::{Member, Met, NOBODY};
+use crate::sections::{EventOrdinal, Member, NOBODY};
+use crate::small_set::SmallSet;
 use crate::state::{Change, Code, State};
 use crate::steps::Places;
 use crate::streams::{Odd, Range, Sent, Transfer};
@@ -120,13 +122,13 @@ impl Run {
         for mark in &rule.marks {
             self.mark_key(mark, places);
         }
-        for lend in &rule.lends {
-            self.lend(lend, options, now, places);
+        for context_transfer in &rule.lends {
+            self.context_transfer(context_transfer, options, now, places);
         }
     }
 
     /// Ends a section, or takes the settled requests out of it. The event is not theirs.
-    fn drop(&mut self, dropped: &Dropped, now: Now, places: Places<'_>) {
+    fn drop(&mut self, dropped: &SectionEnd, now: Now, places: Places<'_>) {
         let place = places.of(dropped.key);
         if place == UNFIT {
             self.counts.unfit += 1;
@@ -175,20 +177,26 @@ impl Run {
 
     /// Gives a section's requests to another one, which has nothing else from here on. The event is
     /// not theirs.
-    fn lend(&mut self, lend: &Lend, options: &Options, now: Now, places: Places<'_>) {
-        let (from, to) = (places.of(lend.from), places.of(lend.to));
+    fn context_transfer(
+        &mut self,
+        context_transfer: &ContextTransfer,
+        options: &Options,
+        now: Now,
+        places: Places<'_>,
+    ) {
+        let (from, to) = (places.of(context_transfer.from), places.of(context_transfer.to));
         if from == UNFIT || to == UNFIT {
             self.counts.unfit += 1;
             return;
         }
         // A context transfer of an actor to itself does nothing.
-        if from == to || !self.all_hold(&lend.when, places) {
+        if from == to || !self.all_hold(&context_transfer.when, places) {
             return;
         }
         self.close(to, now.ns);
         self.owners.extend(self.sections.members(from).iter().map(|member| member.slot));
         if !self.owners.is_empty() {
-            self.enter(to, lend.actor, options, now);
+            self.enter(to, context_transfer.actor, options, now);
             self.join_all(to, options, now.ns);
             self.owners.clear();
         }
@@ -232,7 +240,7 @@ impl Run {
         let open = section.is_open();
         let opens = match (bind.role, open) {
             (Role::Start, true) => {
-                let last = section.met.event();
+                let last = section.last_event.event();
                 let fresh = bind.after.as_ref().is_none_or(|after| after.events.contains(&last));
                 // A second binding of this event to the section it has just opened.
                 let again = self.bound.contains(&place);
@@ -268,7 +276,7 @@ impl Run {
             self.counts.evicted += 1;
             self.close(stale, now.ns);
         }
-        self.sections.open(place, actor, now.met());
+        self.sections.open(place, actor, now.last_event());
     }
 
     /// The actor touches all things of the event. Actors are bound first, so it is known.
@@ -389,7 +397,7 @@ impl Run {
     }
 
     /// The event's requests have what they asked for, or have not after all.
-    fn settle(&mut self, Settle { set, when }: &Settle, now: Now, places: Places<'_>) {
+    fn settle(&mut self, Answered { set, when }: &Answered, now: Now, places: Places<'_>) {
         if !self.all_hold(when, places) {
             return;
         }
@@ -412,9 +420,9 @@ impl Run {
     fn spread(&mut self, bind: &Bind, place: u32, options: &Options, now: Now) {
         let section = &mut self.sections.all[place as usize];
         if bind.role == Role::Note {
-            section.met = Met::new(section.met.event(), now.ordinal);
+            section.last_event = EventOrdinal::new(section.last_event.event(), now.ordinal);
         } else {
-            section.met = now.met();
+            section.last_event = now.last_event();
             // Nearly always they are there already.
             let same = match (self.sections.members(place), self.owners.as_slice()) {
                 (_, []) => true,
@@ -454,8 +462,8 @@ impl Run {
     /// Puts a request into a section.
     pub(crate) fn join(&mut self, place: u32, slot: u32, at_ns: u64) {
         let section = &self.sections.all[place as usize];
-        let stay = section.stay(self.sections.keys.name(place));
-        let local = self.requests.open(slot).join(stay, place, at_ns);
+        let joined_section = section.joined_section(self.sections.keys.name(place));
+        let local = self.requests.open(slot).join(joined_section, place, at_ns);
         self.sections.add(place, Member { slot, local });
     }
 
@@ -521,7 +529,7 @@ impl Run {
                 self.join_all(place, options, now.ns);
             }
             let section = &mut self.sections.all[place as usize];
-            section.met = now.met();
+            section.last_event = now.last_event();
             if let Some(change) = handoff.change {
                 self.change(place, change, options, now.ns);
             }
@@ -640,7 +648,7 @@ impl Run {
                     }
                     streams.take_answered(place, |range| let_go(range, requests, loose));
                     let at = at.as_ref().map(|at| offset(at.of(scope)));
-                    let mut refs = Few::Nobody;
+                    let mut refs = SmallSet::Nobody;
                     owners.iter().for_each(|slot| refs.add(requests.reference(*slot)));
                     let mut odd = Odd::default();
                     let most = options.ranges_max;

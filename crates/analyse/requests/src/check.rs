@@ -8,8 +8,8 @@ use crate::diagnostic::{Diagnostic, Report, Severity, Source, Span, suggest};
 use crate::event::{Catalog, EventId, EventType, Field, FieldType, Strings};
 use crate::parser::parse;
 use crate::program::{
-    After, Bind, Dropped, Expr, Handoff, Key, KeyId, Lane, LaneId, Lend, Mark, Part, Program, Rule,
-    Schema, Seed, Settle, Traffic, Transfer, When, split,
+    After, Answered, Bind, ContextTransfer, Expr, Handoff, Key, KeyId, Lane, LaneId, Mark, Part,
+    Program, Rule, Schema, SectionEnd, Seed, Traffic, Transfer, When, split,
 };
 use crate::state::{NewState, State, Wait};
 use crate::syntax::{
@@ -454,15 +454,15 @@ impl Checker {
                 let (_, key, when) = self.conditional(lane, when, context, names, made)?;
                 made.marks.push(Mark { key, set: *set, when });
             }
-            Action::Lend { from, to, when } => {
+            Action::ContextTransfer { from, to, when } => {
                 let (_, from) = self.timeline(from, context, names, made)?;
                 let (timeline, to, when) = self.conditional(to, when, context, names, made)?;
                 let actor = names.timelines[timeline].actor;
-                made.lends.push(Lend { from, timeline, actor, to, when });
+                made.lends.push(ContextTransfer { from, timeline, actor, to, when });
             }
             Action::Drop { settled, lane, when } => {
                 let (timeline, key, when) = self.conditional(lane, when, context, names, made)?;
-                made.drops.push(Dropped { timeline, key, settled: *settled, when });
+                made.drops.push(SectionEnd { timeline, key, settled: *settled, when });
             }
             Action::Handoff { from, start, to, change, when } => {
                 let (from, from_key) = self.timeline(from, context, names, made)?;
@@ -500,9 +500,9 @@ impl Checker {
                 let what = "how many a choice was among is";
                 made.choice = Some((likely, self.typed(candidates, number, what, context)?));
             }
-            Action::Settle { set, when } => {
+            Action::Answered { set, when } => {
                 let when = self.when(when, context, names, made)?;
-                made.settles.push(Settle { set: *set, when });
+                made.settles.push(Answered { set: *set, when });
             }
             Action::End => made.end = true,
         }

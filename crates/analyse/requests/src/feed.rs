@@ -1,7 +1,6 @@
 //! Events on their way to the [`Run`] of a schema: cut into pieces, of which is found out first what
 //! does not depend on what is open.
 
-use crate::deeds::Deed;
 use crate::options::Options;
 use crate::piece::{PIECE, Piece};
 use crate::plain::{Passed, Plain};
@@ -12,6 +11,7 @@ use crate::run::{Now, Run};
 use crate::setting::Setting;
 use crate::simple::Simple;
 use crate::steps::{Beside, Step, Steps};
+use crate::transitions::Transition;
 
 /// The ways through an event that are shorter than [`Run::apply`], for rules that do little.
 #[derive(Default)]
@@ -22,10 +22,10 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    fn new(rule: &Rule, deed: Option<Deed>, options: &Options) -> Ways {
-        let Some(deed) = deed else { return Ways::default() };
-        let simple = Simple::new(rule, deed, options);
-        Ways { plain: Plain::new(rule, deed, options).unwrap_or_default(), simple }
+    fn new(rule: &Rule, transition: Option<Transition>, options: &Options) -> Ways {
+        let Some(transition) = transition else { return Ways::default() };
+        let simple = Simple::new(rule, transition, options);
+        Ways { plain: Plain::new(rule, transition, options).unwrap_or_default(), simple }
     }
 }
 
@@ -44,7 +44,9 @@ impl Feed {
         let rules = schema.rules.iter().enumerate();
         Feed {
             run: Run::new(number, schema, options),
-            ways: rules.map(|(n, rule)| Ways::new(rule, Deed::of(schema, n), options)).collect(),
+            ways: rules
+                .map(|(n, rule)| Ways::new(rule, Transition::of(schema, n), options))
+                .collect(),
             steps: Steps::new(schema),
             rest: Vec::new(),
         }

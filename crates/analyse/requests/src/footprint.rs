@@ -98,8 +98,12 @@ impl Schema {
             let effect = if certain { Effect::Closes } else { Effect::Touches };
             add(dropped.timeline, rule.keys[dropped.key].1.of(&scope), effect);
         }
-        for lend in &rule.lends {
-            add(lend.timeline, rule.keys[lend.to].1.of(&scope), Effect::Opens);
+        for context_transfer in &rule.lends {
+            add(
+                context_transfer.timeline,
+                rule.keys[context_transfer.to].1.of(&scope),
+                Effect::Opens,
+            );
         }
         for handoff in &rule.handoffs {
             add(handoff.timeline, rule.keys[handoff.key].1.of(&scope), Effect::Receives);

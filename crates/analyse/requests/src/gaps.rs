@@ -21,8 +21,10 @@ pub(crate) fn fill(request: &mut Request, first_ns: u64) {
         }
     }
     let (state, from_ns, to_ns) = (State::Queued, *begin_ns, first_ns);
-    let mut first = sections.iter().zip(0..).filter(|(stay, _)| stay.actor);
-    let first = first.next().filter(|(stay, _)| from_ns < to_ns && stay.joined_ns == first_ns);
+    let mut first = sections.iter().zip(0..).filter(|(joined_section, _)| joined_section.actor);
+    let first = first
+        .next()
+        .filter(|(joined_section, _)| from_ns < to_ns && joined_section.joined_ns == first_ns);
     let queued = first.map(|(_, section)| Span { section, state, from_ns, to_ns, shared: false });
     if came.is_empty() && queued.is_none() {
         return;
@@ -31,11 +33,11 @@ pub(crate) fn fill(request: &mut Request, first_ns: u64) {
     let mut left: HashMap<(usize, u128), u64> = HashMap::default();
     let mut gaps: BTreeMap<u32, Span> =
         queued.map(|span| (span.section, span)).into_iter().collect();
-    for (stay, section) in sections.iter().zip(0..) {
-        if !stay.actor {
+    for (joined_section, section) in sections.iter().zip(0..) {
+        if !joined_section.actor {
             continue;
         }
-        let left_ns = left.entry((stay.timeline, stay.key)).or_default();
+        let left_ns = left.entry((joined_section.timeline, joined_section.key)).or_default();
         if let Some(link) = came.get(&section) {
             let (from_ns, to_ns) = (link.from_ns.max(*left_ns).max(first_ns), link.to_ns);
             if from_ns < to_ns {
@@ -43,7 +45,7 @@ pub(crate) fn fill(request: &mut Request, first_ns: u64) {
                 gaps.insert(section, Span { section, state, from_ns, to_ns, shared: false });
             }
         }
-        *left_ns = (*left_ns).max(stay.left_ns);
+        *left_ns = (*left_ns).max(joined_section.left_ns);
     }
     // They come before what the actor did then, which may go on in the same way.
     let mut filled: Vec<Span> = Vec::with_capacity(spans.len() + gaps.len());
@@ -62,6 +64,6 @@ pub(crate) fn fill(request: &mut Request, first_ns: u64) {
 
 /// Whether an actor has the request by a link, from another that had it or from itself.
 fn brings(link: &Link, sections: &[RequestSection]) -> bool {
-    let taken_ns = sections.get(link.to as usize).map(|stay| stay.joined_ns);
+    let taken_ns = sections.get(link.to as usize).map(|joined_section| joined_section.joined_ns);
     taken_ns == Some(link.to_ns) && matches!(link.from, Peer::Section(_))
 }

@@ -32,7 +32,7 @@
 //!    happens (`plain`, `simple`), or the general one (`apply`), to what is open at their places:
 //!    sections (`sections`), ranges of bytes (`streams`), and through them requests (`requests`). An
 //!    open request is a log of small entries (`log`), from which follows what its actors did
-//!    (`deeds`). When it is complete it goes out as a [`Complete`], which makes a [`Request`] of the
+//!    (`transitions`). When it is complete it goes out as a [`Complete`], which makes a [`Request`] of the
 //!    log if it is asked to, in memory that the next one uses again.
 //!
 //! **Flood fill without looking back.** Requests spread forward, at the time of the event that
@@ -50,22 +50,20 @@
 //! The crate does no I/O.
 #![forbid(unsafe_code)]
 
+mod activities;
 mod alarms;
-#[cfg(test)]
-mod alike;
 mod apply;
 mod certainty;
 mod check;
 mod clock;
 mod counts;
 mod critical;
-mod deeds;
 mod diagnostic;
-mod doings;
 mod engine;
+#[cfg(test)]
+mod equivalence;
 mod event;
 mod feed;
-mod few;
 mod footprint;
 mod gaps;
 mod handles;
@@ -85,18 +83,20 @@ mod sections;
 mod setting;
 mod shipped;
 mod simple;
+mod small_set;
 mod state;
 mod steps;
 mod streams;
 mod syntax;
 mod table;
+mod transitions;
 
+pub use activities::{Activities, Activity};
 pub use certainty::{CERTAIN, Certainty, Choice};
 pub use check::compile;
 pub use counts::{Counts, SchemaCounts};
 pub use critical::Step;
 pub use diagnostic::{Diagnostic, Report, Severity, Source, Span as TextSpan};
-pub use doings::{Doing, Doings};
 pub use engine::Engine;
 pub use event::{Batch, Catalog, EventId, EventType, Field, FieldType, Strings};
 pub use footprint::{Effect, Footprint, MayBeOpen, Reference};

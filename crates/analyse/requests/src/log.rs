@@ -10,9 +10,9 @@
 
 use std::cmp::Reverse;
 
-use crate::deeds::{DEED_BITS, Deed, Deeds};
 use crate::request::{Request, RequestEvent, RequestSection, Span};
 use crate::state::{Code, State, Wait};
+use crate::transitions::{TRANSITION_BITS, Transition, Transitions};
 
 /// The words that a log begins with: the request's number, when it began, the place of its first event
 /// among all, and its class with its label.
@@ -38,11 +38,11 @@ const WHAT: u32 = 4;
 const TIME: u32 = 36;
 const TIME_BITS: u32 = u64::BITS - TIME;
 
-const ACTOR: u32 = WHAT + DEED_BITS;
+const ACTOR: u32 = WHAT + TRANSITION_BITS;
 const ACTOR_BITS: u32 = 4;
 const ORDINAL: u32 = ACTOR + ACTOR_BITS;
 const ORDINAL_BITS: u32 = TIME - ORDINAL;
-const _: () = assert!(crate::Catalog::MAX <= 1 << DEED_BITS);
+const _: () = assert!(crate::Catalog::MAX <= 1 << TRANSITION_BITS);
 
 /// Of a state: itself, then its section. Of a section: after two flags its state, then its timeline.
 const CODE_BITS: u32 = 5;
@@ -66,7 +66,7 @@ const UNTOLD: u32 = 1 << 31;
 
 /// A section that a request joins.
 #[derive(Clone, Copy)]
-pub(crate) struct Stay {
+pub(crate) struct JoinedSection {
     pub timeline: u16,
     pub actor: bool,
     pub code: Code,
@@ -79,7 +79,7 @@ pub(crate) struct Stay {
 pub(crate) struct Entry {
     pub ns: u64,
     pub ordinal: u64,
-    pub deed: Deed,
+    pub transition: Transition,
     /// Place of its actor among the request's sections.
     pub actor: Option<u32>,
     pub shared: bool,
@@ -97,7 +97,7 @@ trait Reader {
 
     fn leave(&mut self, section: u32, at_ns: u64, idle: bool);
 
-    fn join(&mut self, stay: Stay, at_ns: u64);
+    fn join(&mut self, joined_section: JoinedSection, at_ns: u64);
 }
 
 impl Log {
@@ -107,18 +107,18 @@ impl Log {
         id: u64,
         class: (usize, Option<u32>),
         (ns, ordinal): (u64, u64),
-        told: bool,
+        reported: bool,
     ) {
         let (class, label) =
             (class.0 as u64, class.1.map_or(0, |label| 1 << 32 | u64::from(label)));
         self.words.extend_from_slice(&[id, ns, ordinal, class << 33 | label]);
         (self.last_ns, self.last_ordinal) = (ns, ordinal);
-        (self.events, self.sections) = (0, if told { 0 } else { UNTOLD });
+        (self.events, self.sections) = (0, if reported { 0 } else { UNTOLD });
     }
 
     /// Whether what happens to it is written down.
     #[inline]
-    pub fn is_told(&self) -> bool {
+    pub fn is_reported(&self) -> bool {
         self.sections < UNTOLD
     }
 
@@ -151,12 +151,12 @@ impl Log {
     /// Adds an event; returns how many there are.
     #[inline]
     pub fn event(&mut self, event: Entry) -> usize {
-        let Entry { ns, ordinal, deed, actor, .. } = event;
+        let Entry { ns, ordinal, transition, actor, .. } = event;
         // No actor is 0.
         let actor = actor.map_or(0, |actor| u64::from(actor) + 1);
-        let head = EVENT | shared(event.shared) | u64::from(deed.0) << WHAT;
+        let head = EVENT | shared(event.shared) | u64::from(transition.0) << WHAT;
         let (later_ns, later) = (ns - self.last_ns, ordinal - self.last_ordinal);
-        if !self.is_told() {
+        if !self.is_reported() {
             // It is counted.
         } else if later_ns < 1 << TIME_BITS && later < 1 << ORDINAL_BITS && actor < 1 << ACTOR_BITS
         {
@@ -187,13 +187,13 @@ impl Log {
 
     /// A section is joined; returns its place among the request's.
     #[inline(always)]
-    pub fn join(&mut self, stay: Stay, place: u32, at_ns: u64) -> u32 {
+    pub fn join(&mut self, joined_section: JoinedSection, place: u32, at_ns: u64) -> u32 {
         self.sections += 1;
-        if !self.is_told() {
+        if !self.is_reported() {
             self.words.push(u64::from(place));
             return self.sections - 1;
         }
-        let Stay { timeline, actor, code, key, serial } = stay;
+        let JoinedSection { timeline, actor, code, key, serial } = joined_section;
         let (low, high) = (key as u64, (key >> 64) as u64);
         let what = u64::from(timeline) << CODE_BITS | code.index() as u64;
         let what = what << 2 | u64::from(actor) << 1 | u64::from(high != 0);
@@ -211,7 +211,7 @@ impl Log {
 
     #[inline(always)]
     fn add(&mut self, head: u64, at_ns: u64) {
-        if !self.is_told() {
+        if !self.is_reported() {
             return;
         }
         // A time before the last event is a very large number, and does not fit either.
@@ -230,7 +230,7 @@ impl Log {
     /// Sections that it may be in, all that it is in among them: which of the request's each is, and
     /// its place, that `find` knows by timeline and key.
     pub fn staying(&self, find: impl Fn(u16, u128) -> u32) -> Vec<(u32, u32)> {
-        if !self.is_told() {
+        if !self.is_reported() {
             // It may have come to a place more than once: the last time counts.
             let places = self.words[HEAD..].iter().map(|place| *place as u32);
             let mut all: Vec<(u32, u32)> = (UNTOLD..).zip(places).collect();
@@ -239,25 +239,32 @@ impl Log {
             all.sort_unstable();
             return all;
         }
-        let mut all: Vec<Option<Stay>> = Vec::new();
-        self.tell(&mut all);
-        let place = |stay: Stay| find(stay.timeline, stay.key);
+        let mut all: Vec<Option<JoinedSection>> = Vec::new();
+        self.notify(&mut all);
+        let place =
+            |joined_section: JoinedSection| find(joined_section.timeline, joined_section.key);
         let all = (0u32..).zip(all);
-        all.filter_map(|(section, stay)| Some((section, place(stay?)))).collect()
+        all.filter_map(|(section, joined_section)| Some((section, place(joined_section?))))
+            .collect()
     }
 
     /// Makes a request of it, in the memory of another.
-    pub fn read(&self, request: &mut Request, doing: &mut Vec<Doing>, deeds: &Deeds) {
+    pub fn read(
+        &self,
+        request: &mut Request,
+        activity: &mut Vec<Activity>,
+        transitions: &Transitions,
+    ) {
         request.events.clear();
         request.sections.clear();
         request.spans.clear();
         request.events.reserve(self.events());
-        doing.clear();
-        if !self.is_told() {
+        activity.clear();
+        if !self.is_reported() {
             return;
         }
-        let mut story = Story { request, doing, deeds, renamed: false };
-        self.tell(&mut story);
+        let mut story = Story { request, activity, transitions, renamed: false };
+        self.notify(&mut story);
         if story.renamed {
             // What is of one state now is one span.
             story.request.spans.dedup_by(|next, last| last.goes_on(next));
@@ -266,7 +273,7 @@ impl Log {
 
     /// Gives all entries in the order in which they were written.
     #[inline(always)]
-    fn tell(&self, reader: &mut impl Reader) {
+    fn notify(&self, reader: &mut impl Reader) {
         let (head, words) = self.words.split_at(HEAD);
         let (mut last_ns, mut last_ordinal) = (head[1], head[2]);
         let mut words = words.iter().copied();
@@ -287,9 +294,9 @@ impl Log {
                         }
                     };
                     (last_ns, last_ordinal) = (at_ns, ordinal);
-                    let deed = Deed((what >> WHAT) as u16 % (1 << DEED_BITS));
+                    let transition = Transition((what >> WHAT) as u16 % (1 << TRANSITION_BITS));
                     let actor = (actor as u32).checked_sub(1);
-                    reader.event(Entry { ns: at_ns, ordinal, deed, actor, shared });
+                    reader.event(Entry { ns: at_ns, ordinal, transition, actor, shared });
                 }
                 STATE => {
                     let code = Code::of_index((what >> WHAT) as usize);
@@ -303,7 +310,7 @@ impl Log {
                     let actor = what >> (WHAT + 1) & 1 != 0;
                     let code = Code::of_index((what >> (WHAT + 2)) as usize);
                     let timeline = (what >> (WHAT + 2 + CODE_BITS)) as u16;
-                    reader.join(Stay { timeline, actor, code, key, serial }, at_ns);
+                    reader.join(JoinedSection { timeline, actor, code, key, serial }, at_ns);
                 }
             }
         }
@@ -339,15 +346,15 @@ fn shared(shared: bool) -> u64 {
 struct Story<'a> {
     request: &'a mut Request,
     /// What its actors do, by section.
-    doing: &'a mut Vec<Doing>,
-    deeds: &'a Deeds,
+    activity: &'a mut Vec<Activity>,
+    transitions: &'a Transitions,
     /// Some time turned out to be of another state.
     renamed: bool,
 }
 
 /// What an actor does, while its request is put together.
 #[derive(Clone, Copy)]
-pub(crate) struct Doing {
+pub(crate) struct Activity {
     code: Code,
     /// Behind the span of its last wait, while it expects the same; 0 for none.
     waited: usize,
@@ -358,8 +365,8 @@ impl Story<'_> {
     #[inline]
     fn span(&mut self, section: u32, at_ns: u64, shared: bool) {
         let Request { sections, spans, .. } = &mut *self.request;
-        let doing = &mut self.doing[section as usize];
-        let state = doing.code.state();
+        let activity = &mut self.activity[section as usize];
+        let state = activity.code.state();
         // Until it leaves, the section has when its actor's state was last written.
         let from_ns = sections[section as usize].left_ns;
         if from_ns >= at_ns {
@@ -371,25 +378,25 @@ impl Story<'_> {
             spans.push(span);
         }
         if matches!(state, State::Waiting(_)) {
-            doing.waited = spans.len();
+            activity.waited = spans.len();
         }
     }
 
     /// From then on an actor does something else, or expects it.
     #[inline]
     fn turn(&mut self, section: u32, next: Code) {
-        let doing = &mut self.doing[section as usize];
+        let activity = &mut self.activity[section as usize];
         // The next wait is another one.
-        if !next.expects_as(doing.code) {
-            doing.waited = 0;
+        if !next.expects_as(activity.code) {
+            activity.waited = 0;
         }
-        doing.code = next;
+        activity.code = next;
     }
 
     /// What an actor waited for last turns out to be something else.
     fn rename(&mut self, section: u32, wait: Wait, at_ns: u64, shared: bool) {
         self.span(section, at_ns, shared);
-        let waited = self.doing[section as usize].waited.checked_sub(1);
+        let waited = self.activity[section as usize].waited.checked_sub(1);
         if let Some(span) = waited.and_then(|place| self.request.spans.get_mut(place)) {
             span.state = State::Waiting(wait);
             self.renamed = true;
@@ -400,11 +407,11 @@ impl Story<'_> {
 impl Reader for Story<'_> {
     #[inline]
     fn event(&mut self, event: Entry) {
-        let Entry { ns, ordinal, deed, actor, shared } = event;
-        let (kind, next) = self.deeds.get(deed);
+        let Entry { ns, ordinal, transition, actor, shared } = event;
+        let (kind, next) = self.transitions.get(transition);
         self.request.events.push(RequestEvent::new((ns, ordinal, *kind), actor, shared));
         if let Some(actor) = actor {
-            let code = self.doing[actor as usize].code;
+            let code = self.activity[actor as usize].code;
             let next = next[code.index()];
             if !next.is_in_state_of(code) {
                 self.span(actor, ns, false);
@@ -418,7 +425,7 @@ impl Reader for Story<'_> {
         if let Some(wait) = next.wait() {
             return self.rename(section, wait, at_ns, shared);
         }
-        let code = self.doing[section as usize].code;
+        let code = self.activity[section as usize].code;
         if next == code || !next.is_in_state_of(code) {
             self.span(section, at_ns, shared);
         }
@@ -437,22 +444,22 @@ impl Reader for Story<'_> {
     }
 
     #[inline]
-    fn join(&mut self, stay: Stay, at_ns: u64) {
-        let Stay { timeline, actor, code, key, serial } = stay;
+    fn join(&mut self, joined_section: JoinedSection, at_ns: u64) {
+        let JoinedSection { timeline, actor, code, key, serial } = joined_section;
         let (timeline, joined_ns, left_ns) = (usize::from(timeline), at_ns, at_ns);
         let section = RequestSection { timeline, key, serial, joined_ns, left_ns, actor };
         self.request.sections.push(section);
-        self.doing.push(Doing { code, waited: 0 });
+        self.activity.push(Activity { code, waited: 0 });
     }
 }
 
-impl Reader for Vec<Option<Stay>> {
+impl Reader for Vec<Option<JoinedSection>> {
     fn leave(&mut self, section: u32, _: u64, _: bool) {
         self[section as usize] = None;
     }
 
-    fn join(&mut self, stay: Stay, _: u64) {
-        self.push(Some(stay));
+    fn join(&mut self, joined_section: JoinedSection, _: u64) {
+        self.push(Some(joined_section));
     }
 }
 
@@ -462,9 +469,9 @@ mod tests {
     use crate::event::EventId;
     use crate::{Source, compile};
 
-    fn stay(timeline: u16, key: u128) -> Stay {
+    fn joined_section(timeline: u16, key: u128) -> JoinedSection {
         let serial = 7 + u64::from(timeline);
-        Stay { timeline, actor: timeline == 0, code: Code::FIRST, key, serial }
+        JoinedSection { timeline, actor: timeline == 0, code: Code::FIRST, key, serial }
     }
 
     /// Takes down events as they are read.
@@ -477,7 +484,7 @@ mod tests {
 
         fn leave(&mut self, _: u32, _: u64, _: bool) {}
 
-        fn join(&mut self, _: Stay, _: u64) {}
+        fn join(&mut self, _: JoinedSection, _: u64) {}
     }
 
     #[test]
@@ -489,37 +496,39 @@ mod tests {
         let times = [1_000, 1_001, 1_001 + (1 << 28), u64::MAX / 2];
         let ordinals = [10, 11, 11 + (1 << 16), 1 << 50];
         let actors = [None, Some(0), Some(14), Some(15), Some(1 << 30)];
-        assert_eq!(log.join(stay(0, 1 << 100), 0, 1_000), 0);
-        assert_eq!(log.join(stay(9, 8), 1, 1_000), 1);
+        assert_eq!(log.join(joined_section(0, 1 << 100), 0, 1_000), 0);
+        assert_eq!(log.join(joined_section(9, 8), 1, 1_000), 1);
         let mut written = Vec::new();
         for ((ns, ordinal), n) in times.into_iter().zip(ordinals).zip(0..) {
             for actor in actors {
-                let event = Entry { ns, ordinal, deed: Deed(4095 - n), actor, shared: n == 2 };
+                let event =
+                    Entry { ns, ordinal, transition: Transition(4095 - n), actor, shared: n == 2 };
                 written.push(event);
                 assert_eq!(log.event(event), written.len());
             }
         }
         let mut read = Entries(Vec::new());
-        log.tell(&mut read);
+        log.notify(&mut read);
         assert_eq!(read.0, written);
         assert_eq!((log.id(), log.class(), log.begin_ns()), (5, (3, Some(u32::MAX)), 1_000));
         assert_eq!((log.last_ns(), log.last_ordinal()), (u64::MAX / 2, Some(1 << 50)));
     }
 
     #[test]
-    fn states_are_told_or_follow_from_events() {
+    fn states_are_reported_or_follow_from_events() {
         let schema = "event e(tid: u32) actor thread(tid: u32)
                       on e { basic thread(tid) is runnable }";
         let program = compile(&[Source::new("states", schema)], &|_| None).unwrap();
-        let [kind, deed] = [Deed(0), Deed::of(&program.schemas[0], 0).unwrap()];
+        let [kind, transition] = [Transition(0), Transition::of(&program.schemas[0], 0).unwrap()];
         let mut log = Log::default();
         log.begin(0, (0, None), (1_000, 0), true);
-        log.join(stay(0, 1 << 100), 0, 1_000);
-        log.join(stay(9, 8), 1, 1_000);
-        let event = |ns, deed| Entry { ns, ordinal: ns, deed, actor: Some(0), shared: false };
+        log.join(joined_section(0, 1 << 100), 0, 1_000);
+        log.join(joined_section(9, 8), 1, 1_000);
+        let event =
+            |ns, transition| Entry { ns, ordinal: ns, transition, actor: Some(0), shared: false };
         log.event(event(1_000, kind));
-        log.event(event(2_000, deed));
-        log.event(event(2_500, deed));
+        log.event(event(2_000, transition));
+        log.event(event(2_500, transition));
         log.leave(1, 2_500, false);
         // Nothing happens to its time where it only expects something else.
         log.state((0, Code::new(State::Runnable, Wait::Lock)), 2_700, true);
@@ -527,7 +536,7 @@ mod tests {
         assert_eq!(log.staying(|timeline, _| u32::from(timeline) + 7), [(0, 7)]);
         log.leave(0, u64::MAX / 2 + 1, false);
         let mut request = Request::default();
-        log.read(&mut request, &mut Vec::new(), &Deeds::new(&program.schemas[0], true));
+        log.read(&mut request, &mut Vec::new(), &Transitions::new(&program.schemas[0], true));
         let span =
             |state, from_ns, to_ns, shared| Span { section: 0, state, from_ns, to_ns, shared };
         let waiting = State::Waiting(Wait::Lock);

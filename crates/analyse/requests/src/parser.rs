@@ -272,7 +272,7 @@ impl Parser {
             "lend" => {
                 let from = self.lane()?;
                 self.sign("->", "between who lends and who borrows")?;
-                Ok(Action::Lend { from, to: self.lane()?, when: self.when()? })
+                Ok(Action::ContextTransfer { from, to: self.lane()?, when: self.when()? })
             }
             "drop" => {
                 let settled = self.accept_word("settled");
@@ -287,7 +287,7 @@ impl Parser {
                 Ok(Action::Choice { likely, candidates: self.expr()? })
             }
             "settle" | "unsettle" => {
-                Ok(Action::Settle { set: word == "settle", when: self.when()? })
+                Ok(Action::Answered { set: word == "settle", when: self.when()? })
             }
             "end" => Ok(Action::End),
             "mark" | "unmark" => {

@@ -1,25 +1,25 @@
 //! What [`Run::apply`] does for most events: an actor goes on, and may touch something, begin it or end
 //! it.
 
-use crate::deeds::Deed;
 use crate::event::EventId;
 use crate::handles::PeerMark;
 use crate::log::Entry;
 use crate::options::Options;
 use crate::program::Rule;
 use crate::run::Run;
-use crate::sections::{Member, Met, NOBODY, Section};
+use crate::sections::{EventOrdinal, Member, NOBODY, Section};
 use crate::setting::Setting;
 use crate::state::Code;
 use crate::steps::{Beside, Step};
 use crate::syntax::Role;
+use crate::transitions::Transition;
 
 /// A rule that binds an actor by BASIC, and perhaps something else by START, BASIC or STOP, prepared.
 /// All of these go the same way as far as they can: which of them comes next cannot be foreseen.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain {
     event: EventId,
-    deed: Deed,
+    transition: Transition,
     pub beside: Beside,
     /// What becomes of the actor's state and what it expects.
     next: [Code; Code::COUNT],
@@ -28,7 +28,7 @@ pub(crate) struct Plain {
 impl Default for Plain {
     fn default() -> Plain {
         let next = [Code::FIRST; Code::COUNT];
-        Plain { event: EventId(0), deed: Deed(0), beside: Beside::Other, next }
+        Plain { event: EventId(0), transition: Transition(0), beside: Beside::Other, next }
     }
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Passed {
 
 impl Plain {
     /// Prepares a rule; `None` if it does more.
-    pub fn new(rule: &Rule, deed: Deed, options: &Options) -> Option<Plain> {
+    pub fn new(rule: &Rule, transition: Transition, options: &Options) -> Option<Plain> {
         let (first, beside) = match rule.binds.as_slice() {
             [one] if one.implicit => (one, Beside::Known),
             [one] => (one, Beside::Nothing),
@@ -61,7 +61,7 @@ impl Plain {
         let usual = rule.simple && rule.seed.is_none() && options.sharers_max > 0;
         (usual && first.actor && first.role == Role::Basic).then(|| Plain {
             event: rule.event,
-            deed,
+            transition,
             beside,
             next: Code::all_after(first.change, options.switches),
         })
@@ -69,10 +69,10 @@ impl Plain {
 
     /// The event is the last one of its sections, whose first is the actor's.
     #[inline(always)]
-    fn meet(&self, all: &mut [Section], [one, two]: [usize; 2], met: Met) {
-        all[two].met = met;
+    fn meet(&self, all: &mut [Section], [one, two]: [usize; 2], last_event: EventOrdinal) {
+        all[two].last_event = last_event;
         let first = &mut all[one];
-        first.met = met;
+        first.last_event = last_event;
         first.code = self.next[first.code.index()];
     }
 }
@@ -89,8 +89,10 @@ impl Run {
         ns: u64,
     ) -> Passed {
         let ordinal = setting.ordinal + u64::from(step.row);
-        let met = Met::new(plain.event, ordinal);
-        if step.beside == Beside::Begun && !self.begin_beside(step, &setting.options, (met, ns)) {
+        let last_event = EventOrdinal::new(plain.event, ordinal);
+        if step.beside == Beside::Begun
+            && !self.begin_beside(step, &setting.options, (last_event, ns))
+        {
             return Passed::Not;
         }
         let [one, two] = step.places.map(|place| place as usize);
@@ -105,7 +107,7 @@ impl Run {
             return if nothing { Passed::Done } else { Passed::Not };
         }
         if slot == NOBODY {
-            plain.meet(all, [one, two], met);
+            plain.meet(all, [one, two], last_event);
             if step.beside == Beside::Ended {
                 self.end_beside(step, ns);
             }
@@ -116,9 +118,9 @@ impl Run {
             return Passed::Not;
         }
         all[two].touched_ns = ns;
-        plain.meet(all, [one, two], met);
-        let (deed, actor) = (plain.deed, Some(local));
-        let event = Entry { ns, ordinal, deed, actor, shared: false };
+        plain.meet(all, [one, two], last_event);
+        let (transition, actor) = (plain.transition, Some(local));
+        let event = Entry { ns, ordinal, transition, actor, shared: false };
         let events = self.requests.open(slot).log.event(event);
         if step.beside == Beside::Ended {
             self.end_beside(step, ns);
@@ -129,7 +131,12 @@ impl Run {
     /// Opens a section in an event of an actor, whose request comes into it, if it has one. Returns
     /// `false`, and has done nothing, if more may be involved.
     #[inline(never)]
-    fn begin_beside(&mut self, step: &Step, options: &Options, (met, ns): (Met, u64)) -> bool {
+    fn begin_beside(
+        &mut self,
+        step: &Step,
+        options: &Options,
+        (last_event, ns): (EventOrdinal, u64),
+    ) -> bool {
         let [actor, place] = step.places;
         let Run { sections, requests, .. } = self;
         let both = [actor, place].map(|place| place as usize);
@@ -139,7 +146,7 @@ impl Run {
         if !is_usual || sections.opener.len() >= options.sections_max {
             return false;
         }
-        sections.opener.open(second, false, met);
+        sections.opener.open(second, false, last_event);
         if slot == NOBODY {
             return true;
         }
@@ -148,7 +155,7 @@ impl Run {
         let (serial, request) = (first.serial, Some(open.log.id()));
         sections.touches[place as usize] = PeerMark { serial, key, timeline, request };
         second.touched_by = serial;
-        let local = open.join(second.stay(sections.keys.name(place)), place, ns);
+        let local = open.join(second.joined_section(sections.keys.name(place)), place, ns);
         second.member = Member { slot, local };
         true
     }

@@ -162,11 +162,11 @@ pub(crate) struct Rule {
     pub keys: Vec<(LaneId, Key)>,
     pub marks: Vec<Mark>,
     pub binds: Vec<Bind>,
-    pub lends: Vec<Lend>,
-    pub drops: Vec<Dropped>,
+    pub lends: Vec<ContextTransfer>,
+    pub drops: Vec<SectionEnd>,
     pub handoffs: Vec<Handoff>,
     pub transfers: Vec<Transfer>,
-    pub settles: Vec<Settle>,
+    pub settles: Vec<Answered>,
     pub seed: Option<Seed>,
     /// How likely the event's requests are chosen rightly, in thousandths, and among how many.
     pub choice: Option<(Expr, Expr)>,
@@ -288,7 +288,7 @@ pub(crate) struct Mark {
 
 /// The event's requests have what they asked for, or have not after all.
 #[derive(Clone, Debug)]
-pub(crate) struct Settle {
+pub(crate) struct Answered {
     pub set: bool,
     /// All of them have to hold.
     pub when: Vec<When>,
@@ -305,7 +305,7 @@ pub(crate) struct After {
 
 /// A section whose requests another one has, too, from here on.
 #[derive(Clone, Debug)]
-pub(crate) struct Lend {
+pub(crate) struct ContextTransfer {
     pub from: KeyId,
     pub timeline: usize,
     pub actor: bool,
@@ -315,7 +315,7 @@ pub(crate) struct Lend {
 
 /// A section that ends without the event being its requests'.
 #[derive(Clone, Debug)]
-pub(crate) struct Dropped {
+pub(crate) struct SectionEnd {
     pub timeline: usize,
     pub key: KeyId,
     /// Only its settled requests leave it, and it ends if that is all of them.

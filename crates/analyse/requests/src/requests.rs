@@ -1,12 +1,12 @@
 //! Open requests, and what becomes of them: a [`Complete`], and, if it is read, a [`Request`].
 
 use crate::certainty::{Certainty, Choice, Choices};
-use crate::deeds::Deeds;
 use crate::gaps;
 use crate::handles::{PeerMark, RequestRef};
-use crate::log::{Doing, Log, Stay};
+use crate::log::{Activity, JoinedSection, Log};
 use crate::request::{Link, LinkKind, Outcome, Peer, Request, RequestSection};
 use crate::state::State;
+use crate::transitions::Transitions;
 
 /// An open request, as small as it can be: one line of the cache and its log. With many open, most of
 /// what the engine does is to wait for their memory.
@@ -50,9 +50,9 @@ impl Open {
 
     /// It comes into a section; returns the place of the stay.
     #[inline]
-    pub fn join(&mut self, stay: Stay, place: u32, at_ns: u64) -> u32 {
+    pub fn join(&mut self, joined_section: JoinedSection, place: u32, at_ns: u64) -> u32 {
         self.refs += 1;
-        self.log.join(stay, place, at_ns)
+        self.log.join(joined_section, place, at_ns)
     }
 
     /// One of its sections, or ranges, holds it no more; returns whether nothing does.
@@ -70,7 +70,7 @@ impl Open {
 
     /// One of its actors, by its place among its sections, got something.
     pub fn link(&mut self, to: u32, arrival: Arrival, to_ns: u64) {
-        if self.log.is_told() {
+        if self.log.is_reported() {
             self.rare().links.push((arrival, to, to_ns));
         }
     }
@@ -146,16 +146,16 @@ pub(crate) struct Requests {
 /// What it takes to read a request. One is given out at a time, and its memory is used again.
 #[derive(Default)]
 struct Read {
-    deeds: Deeds,
+    transitions: Transitions,
     request: Request,
     /// What its actors do, while it is read.
-    doing: Vec<Doing>,
+    activity: Vec<Activity>,
 }
 
 impl Requests {
     /// None yet, whose events will do such things.
-    pub fn new(deeds: Deeds) -> Requests {
-        Requests { read: Read { deeds, ..Read::default() }, ..Requests::default() }
+    pub fn new(transitions: Transitions) -> Requests {
+        Requests { read: Read { transitions, ..Read::default() }, ..Requests::default() }
     }
 
     /// Number of open ones.
@@ -177,14 +177,14 @@ impl Requests {
         at: (u64, u64),
         only: Option<u64>,
     ) -> RequestRef {
-        let told = only.is_none_or(|only| only == self.begun);
+        let reported = only.is_none_or(|only| only == self.begun);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.all.push(Open::default());
             self.all.len() as u32 - 1
         });
         let open = &mut self.all[slot as usize];
         open.refs = 0;
-        open.log.begin(self.begun, class, at, told);
+        open.log.begin(self.begun, class, at, reported);
         self.begun += 1;
         RequestRef::new(slot, open.generation)
     }
@@ -304,16 +304,16 @@ impl<'a> Complete<'a> {
     }
 
     /// Whether it has a log: see [`crate::Options::only`].
-    pub fn is_told(&self) -> bool {
-        self.log.is_told()
+    pub fn is_reported(&self) -> bool {
+        self.log.is_reported()
     }
 
     /// All of it; of one without a log, nothing but its number, its class, when it was and with which it
     /// shared.
     pub fn read(self) -> &'a Request {
         let Complete { log, rare, schema, outcome, read } = self;
-        let Read { deeds, request, doing } = read;
-        log.read(request, doing, deeds);
+        let Read { transitions, request, activity } = read;
+        log.read(request, activity, transitions);
         request.id = log.id();
         (request.class, request.label) = log.class();
         (request.schema, request.outcome) = (schema, outcome);

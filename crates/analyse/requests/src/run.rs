@@ -2,15 +2,15 @@
 
 use crate::alarms::Alarms;
 use crate::counts::SchemaCounts;
-use crate::deeds::{Deed, Deeds};
 use crate::event::EventId;
 use crate::log::Entry;
 use crate::options::Options;
 use crate::program::{Lane, Schema};
 use crate::request::Outcome;
 use crate::requests::{Arrival, Complete, Requests};
-use crate::sections::{Met, Sections};
+use crate::sections::{EventOrdinal, Sections};
 use crate::streams::Streams;
+use crate::transitions::{Transition, Transitions};
 
 /// A binding that found no section.
 pub(crate) const UNBOUND: u32 = u32::MAX;
@@ -26,15 +26,15 @@ pub(crate) struct Now {
 impl Now {
     /// The event as sections have it.
     #[inline]
-    pub fn met(self) -> Met {
-        Met::new(self.event, self.ordinal)
+    pub fn last_event(self) -> EventOrdinal {
+        EventOrdinal::new(self.event, self.ordinal)
     }
 
     /// The event as one of its requests has it that logs all of its transitions.
     #[inline]
     pub fn entry(self, actor: Option<u32>, shared: bool) -> Entry {
         let Now { ns, ordinal, event } = self;
-        Entry { ns, ordinal, deed: Deed::nothing(event), actor, shared }
+        Entry { ns, ordinal, transition: Transition::nothing(event), actor, shared }
     }
 }
 
@@ -89,7 +89,7 @@ impl Run {
             counts: SchemaCounts::default(),
             sections: Sections::new(schema.timelines.iter().map(Lane::bits)),
             streams: Streams::new(schema.streams.iter().map(Lane::bits)),
-            requests: Requests::new(Deeds::new(schema, options.switches)),
+            requests: Requests::new(Transitions::new(schema, options.switches)),
             alarms: Alarms::default(),
             locals: Vec::new(),
             bound: Vec::new(),

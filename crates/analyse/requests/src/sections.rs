@@ -3,7 +3,7 @@
 use crate::event::EventId;
 use crate::handles::PeerMark;
 use crate::keys::Keys;
-use crate::log::Stay;
+use crate::log::JoinedSection;
 use crate::requests::Open;
 use crate::state::Code;
 
@@ -31,7 +31,7 @@ pub(crate) struct Section {
     /// [`SEVERAL`] with their place in [`Sections::crowds`], or [`CLOSED`].
     pub member: Member,
     /// The last event bound to it.
-    pub met: Met,
+    pub last_event: EventOrdinal,
     /// When an actor touched it last that is none itself.
     pub touched_ns: u64,
     /// The number of the actor that touched it last, 0 for none. An actor is its own: so what it
@@ -45,24 +45,24 @@ const _: () = assert!(size_of::<Section>() == 64);
 
 /// An event in one word: its place among all, then its kind. So a later one is a larger number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Met(u64);
+pub(crate) struct EventOrdinal(u64);
 
-impl Met {
+impl EventOrdinal {
     const KIND_BITS: u32 = 12;
 
     #[inline]
-    pub fn new(event: EventId, ordinal: u64) -> Met {
-        Met(ordinal << Met::KIND_BITS | u64::from(event.0))
+    pub fn new(event: EventId, ordinal: u64) -> EventOrdinal {
+        EventOrdinal(ordinal << EventOrdinal::KIND_BITS | u64::from(event.0))
     }
 
     /// The kind of the event.
     #[inline]
     pub fn event(self) -> EventId {
-        EventId(self.0 as u16 % (1 << Met::KIND_BITS))
+        EventId(self.0 as u16 % (1 << EventOrdinal::KIND_BITS))
     }
 }
 
-const _: () = assert!(crate::Catalog::MAX <= 1 << Met::KIND_BITS);
+const _: () = assert!(crate::Catalog::MAX <= 1 << EventOrdinal::KIND_BITS);
 
 impl Section {
     /// Nothing is open.
@@ -70,7 +70,7 @@ impl Section {
         Section {
             serial: 0,
             member: Member { slot: CLOSED, local: 0 },
-            met: Met(0),
+            last_event: EventOrdinal(0),
             touched_ns: 0,
             touched_by: 0,
             code: Code::FIRST,
@@ -105,8 +105,8 @@ impl Section {
 
     /// What a request that comes here logs, by the name of the place.
     #[inline]
-    pub fn stay(&self, (timeline, key): (u16, u128)) -> Stay {
-        Stay { timeline, actor: self.actor, code: self.code, key, serial: self.serial }
+    pub fn joined_section(&self, (timeline, key): (u16, u128)) -> JoinedSection {
+        JoinedSection { timeline, actor: self.actor, code: self.code, key, serial: self.serial }
     }
 
     /// Whether a request, or [`NOBODY`], is the only one of a section that is open.
@@ -132,7 +132,7 @@ pub(crate) struct Sections {
     pub opener: Opener,
     /// Open sections that were met least recently when they were looked for, the first at the end:
     /// the last event of each, its number and its place.
-    stale: Vec<(Met, u64, u32)>,
+    stale: Vec<(EventOrdinal, u64, u32)>,
 }
 
 /// Opens and closes sections.
@@ -153,13 +153,13 @@ impl Opener {
 
     /// Opens a section, instead of one that was open there, of which nothing is left.
     #[inline]
-    pub fn open(&mut self, section: &mut Section, actor: bool, met: Met) {
+    pub fn open(&mut self, section: &mut Section, actor: bool, last_event: EventOrdinal) {
         self.open += usize::from(!section.is_open());
         self.serials += 1;
         *section = Section {
             serial: self.serials,
             member: Member { slot: NOBODY, local: 0 },
-            met,
+            last_event,
             touched_ns: 0,
             touched_by: if actor { self.serials } else { 0 },
             code: Code::FIRST,
@@ -222,10 +222,10 @@ impl Sections {
 
     /// Opens a section, instead of one that was open there, of which nothing is left.
     #[inline]
-    pub fn open(&mut self, place: u32, actor: bool, met: Met) {
+    pub fn open(&mut self, place: u32, actor: bool, last_event: EventOrdinal) {
         self.vacate(place);
         let Sections { all, opener, .. } = self;
-        opener.open(&mut all[place as usize], actor, met);
+        opener.open(&mut all[place as usize], actor, last_event);
     }
 
     /// No request is at a place any more.
@@ -321,15 +321,17 @@ impl Sections {
     /// The section that no event was bound to for longest.
     pub fn stale(&mut self) -> Option<u32> {
         loop {
-            while let Some((met, serial, place)) = self.stale.pop() {
+            while let Some((last_event, serial, place)) = self.stale.pop() {
                 // Those that were met since are not the first any more, and all others are later.
                 let section = &self.all[place as usize];
-                if section.is_open() && (section.met, section.serial) == (met, serial) {
+                if section.is_open() && (section.last_event, section.serial) == (last_event, serial)
+                {
                     return Some(place);
                 }
             }
             let open = self.all.iter().zip(0..).filter(|(section, _)| section.is_open());
-            self.stale.extend(open.map(|(section, place)| (section.met, section.serial, place)));
+            self.stale
+                .extend(open.map(|(section, place)| (section.last_event, section.serial, place)));
             if self.stale.is_empty() {
                 return None;
             }
@@ -354,7 +356,7 @@ mod tests {
         let mut sections = Sections::new([32]);
         sections.all.push(Section::none());
         assert!(!sections.all[0].is_open() && sections.all[0].slot() == NOBODY);
-        sections.open(0, false, Met::new(EventId(0), 5));
+        sections.open(0, false, EventOrdinal::new(EventId(0), 5));
         assert_eq!((slots(&sections), sections.all[0].slot()), (vec![], NOBODY));
         for slot in [7, 8, 9] {
             sections.add(0, Member { slot, local: 0 });
@@ -368,7 +370,7 @@ mod tests {
         assert_eq!(slots(&sections), [9, 1]);
         // What is opened in its place has nothing of it.
         let serial = sections.all[0].serial;
-        sections.open(0, false, Met::new(EventId(0), 6));
+        sections.open(0, false, EventOrdinal::new(EventId(0), 6));
         assert!(sections.all[0].is_only(NOBODY) && sections.all[0].serial > serial);
         assert_eq!(sections.len(), 1);
     }
@@ -377,11 +379,13 @@ mod tests {
         let mut sections = Sections::new([32]);
         sections.all.resize_with(100, Section::none);
         assert_eq!(sections.stale(), None);
-        (0..100).for_each(|n| sections.open(n, false, Met::new(EventId(0), 1000 - u64::from(n))));
+        (0..100).for_each(|n| {
+            sections.open(n, false, EventOrdinal::new(EventId(0), 1000 - u64::from(n)))
+        });
         assert_eq!(sections.stale(), Some(99));
         sections.close(99);
         sections.close(98);
-        sections.all[97].met = Met::new(EventId(0), 2000);
+        sections.all[97].last_event = EventOrdinal::new(EventId(0), 2000);
         for place in (0..97).rev() {
             assert_eq!(sections.stale(), Some(place));
             sections.close(place);

@@ -5,7 +5,6 @@
 //! [`Run::apply`].
 
 use crate::counts::SchemaCounts;
-use crate::deeds::Deed;
 use crate::event::EventId;
 use crate::handles::PeerMark;
 use crate::keys::Keys;
@@ -20,12 +19,13 @@ use crate::setting::Setting;
 use crate::state::{Code, State};
 use crate::steps::{MOST, Step};
 use crate::syntax::Role;
+use crate::transitions::Transition;
 
 /// A rule that only starts, stops and binds, prepared. Only its first binding may be to an actor.
 pub(crate) struct Simple {
     way: Way,
     event: EventId,
-    deed: Deed,
+    transition: Transition,
     acts: Box<[Act]>,
     /// Place of the seed's class, if there is one.
     seed: Option<usize>,
@@ -97,13 +97,13 @@ macro_rules! each {
 
 impl Simple {
     /// Prepares a rule; `None` if it does more.
-    pub fn new(rule: &Rule, deed: Deed, options: &Options) -> Option<Simple> {
+    pub fn new(rule: &Rule, transition: Transition, options: &Options) -> Option<Simple> {
         if !rule.simple || rule.binds.len() > MOST || options.sharers_max == 0 {
             return None;
         }
         let acts: Box<[Act]> = rule.binds.iter().map(|bind| Act::new(bind, options)).collect();
         let seed = rule.seed.as_ref().map(|seed| usize::from(seed.class));
-        Some(Simple { way: way(&acts)?, event: rule.event, deed, acts, seed })
+        Some(Simple { way: way(&acts)?, event: rule.event, transition, acts, seed })
     }
 
     /// Does to an event what [`Run::apply`] would; `false`, if more may be involved than a request.
@@ -145,7 +145,7 @@ impl Simple {
         }
         let open = requests.open(owner);
         let actor = scene.spread((owner, open), keys, touches);
-        let event = Entry { deed: self.deed, ..now.entry(actor, false) };
+        let event = Entry { transition: self.transition, ..now.entry(actor, false) };
         if open.log.event(event) >= setting.options.events_max {
             too_long.push(owner);
         }
@@ -198,7 +198,7 @@ impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
             opens[n] = match (role, &act.after) {
                 (START, None) => true,
                 (START, Some(after)) if section.is_open() => {
-                    after.events.contains(&section.met.event())
+                    after.events.contains(&section.last_event.event())
                 }
                 (START, Some(after)) => after.nothing,
                 (IMPLICIT, _) => !section.is_open(),
@@ -230,7 +230,7 @@ impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
                     counts.restarted += u64::from(act.after.is_none());
                     leave(section);
                 }
-                opener.open(section, actor, self.now.met());
+                opener.open(section, actor, self.now.last_event());
             } else if !section.is_open() {
                 let stop = role == STOP;
                 counts.unmatched_stops += u64::from(stop);
@@ -246,7 +246,7 @@ impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
             let (act, role, _) = self.act(n);
             let section = &mut *self.here[n];
             if section.is_open() {
-                section.met = self.now.met();
+                section.last_event = self.now.last_event();
                 section.code = act.next[section.code.index()];
                 if role == STOP {
                     opener.close(section);
@@ -270,9 +270,9 @@ impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
             let place = self.places[n];
             let section = &mut *self.here[n];
             if section.is_open() {
-                section.met = now.met();
+                section.last_event = now.last_event();
                 if section.is_only(NOBODY) {
-                    let local = open.join(section.stay(keys.name(place)), place, now.ns);
+                    let local = open.join(section.joined_section(keys.name(place)), place, now.ns);
                     section.member = Member { slot: owner, local };
                 }
                 section.code = act.next[section.code.index()];

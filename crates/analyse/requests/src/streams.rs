@@ -5,15 +5,15 @@
 
 use std::collections::VecDeque;
 
-use crate::few::Few;
 use crate::handles::{PeerMark, RequestRef};
 use crate::keys::Keys;
+use crate::small_set::SmallSet;
 
 /// A range of bytes of requests.
 pub(crate) struct Range {
     start: u64,
     end: u64,
-    pub refs: Few<RequestRef>,
+    pub refs: SmallSet<RequestRef>,
     /// The actor that sent it, and when.
     pub from: PeerMark,
     pub sent_ns: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Range {
 
 /// Whose the bytes are that are sent.
 pub(crate) struct Sent {
-    pub refs: Few<RequestRef>,
+    pub refs: SmallSet<RequestRef>,
     /// The actor that sent them, and when.
     pub from: PeerMark,
     pub sent_ns: u64,

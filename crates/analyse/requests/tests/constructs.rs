@@ -18,13 +18,13 @@ timeline thing(x: u32)
 stream wire(y: u32)
 ";
 
-fn tell(rules: &str, events: &str) -> Story {
-    Story::tell(&format!("{DECLARED}{rules}"), events)
+fn notify(rules: &str, events: &str) -> Story {
+    Story::notify(&format!("{DECLARED}{rules}"), events)
 }
 
 #[test]
 fn start_basic_stop_and_a_key_used_again() {
-    let story = tell(
+    let story = notify(
         "on a { start thing(x) seed } on b { basic thing(x) } on c { stop thing(x) }",
         "1 b 1\n2 a 1\n3 b 1\n4 b 2\n5 c 1\n6 b 1\n7 c 1\n8 a 1\n9 a 1\n10 c 1",
     );
@@ -37,7 +37,7 @@ fn start_basic_stop_and_a_key_used_again() {
 #[test]
 fn implicit_timelines_need_no_start() {
     let rules = "timeline soft(x: u32) implicit on a { basic soft(x) seed } on c { stop soft(x) }";
-    assert_eq!(tell(rules, "1 a 1\n2 a 1\n3 c 1").events(), [[0, 1, 2]]);
+    assert_eq!(notify(rules, "1 a 1\n2 a 1\n3 c 1").events(), [[0, 1, 2]]);
 }
 
 #[test]
@@ -45,20 +45,20 @@ fn join_gives_and_takes_nothing() {
     // Two items of one worker: each is a request, and the worker works for both.
     let rules = "on a { start worker(x) } on two { start thing(y) join worker(x) seed }
                  on b { basic worker(x) } on c { stop thing(x) end }";
-    let story = tell(rules, "1 a 1\n2 two 1 7\n3 two 1 8\n4 b 1\n5 c 7\n6 b 1\n7 c 8");
+    let story = notify(rules, "1 a 1\n2 two 1 7\n3 two 1 8\n4 b 1\n5 c 7\n6 b 1\n7 c 8");
     assert_eq!(story.events(), [vec![1, 3, 4], vec![2, 3, 5, 6]]);
     assert_eq!(story.requests[0].shared_with, [1]);
     // Where nothing is open there is nothing to join, unless the timeline is implicit.
     let rules = "timeline soft(x: u32) implicit
                  on two { start thing(y) join worker(x) join soft(x) seed }
                  on b { basic worker(x) } on c { basic soft(x) }";
-    assert_eq!(tell(rules, "1 two 1 7\n2 b 1\n3 c 1").events(), [[0, 2]]);
+    assert_eq!(notify(rules, "1 two 1 7\n2 b 1\n3 c 1").events(), [[0, 2]]);
 }
 
 #[test]
 fn a_field_may_name_a_class() {
     let rules = "on word { start thing(1) seed t }";
-    let story = tell(rules, "1 word \"x\"\n2 word \"y\"\n3 word \"x\"");
+    let story = notify(rules, "1 word \"x\"\n2 word \"y\"\n3 word \"x\"");
     let labels: Vec<u32> = story.requests.iter().map(|request| request.label.unwrap()).collect();
     assert!(labels[0] == labels[2] && labels[0] != labels[1], "{labels:?}");
     assert_eq!(story.classes(), ["word"; 3]);
@@ -68,17 +68,17 @@ fn a_field_may_name_a_class() {
 fn start_after_looks_at_the_last_event() {
     let rules = "on a { start thing(x) after b, nothing seed } on b { basic thing(x) }";
     assert_eq!(
-        tell(rules, "1 a 1\n2 a 1\n3 b 1\n4 b 1\n5 a 1").events(),
+        notify(rules, "1 a 1\n2 a 1\n3 b 1\n4 b 1\n5 a 1").events(),
         [vec![0, 1, 2, 3], vec![4]]
     );
     // Without `nothing` it opens no section: there is only the seed's event.
     let rules = "on a { start thing(x) after b seed } on b { basic thing(x) }";
-    assert_eq!(tell(rules, "1 a 1\n2 b 1").events(), [[0]]);
+    assert_eq!(notify(rules, "1 a 1\n2 b 1").events(), [[0]]);
 }
 
 #[test]
 fn seeds_do_not_nest_and_name_classes() {
-    let story = tell(
+    let story = notify(
         "on a { start thing(x) seed \"first\" } on b { basic thing(x) seed \"second\" }",
         "1 a 1\n2 b 1\n3 b 2",
     );
@@ -91,7 +91,7 @@ fn seeds_do_not_nest_and_name_classes() {
 
 #[test]
 fn end_completes_and_empties_the_sections() {
-    let story = tell(
+    let story = notify(
         "on a { start thing(x) seed } on b { basic thing(x) } on c { basic thing(x) end }",
         "1 a 1\n2 b 1\n3 c 1\n4 b 1",
     );
@@ -101,7 +101,7 @@ fn end_completes_and_empties_the_sections() {
 
 #[test]
 fn a_request_floods_over_all_sections_of_its_events() {
-    let story = tell(
+    let story = notify(
         "on a { start worker(x) seed } on two { basic worker(x) start thing(y) } \
          on b { start worker(x) basic thing(x) } on c { basic worker(x) }",
         // worker 1 makes thing 5, worker 5 takes thing 5 and goes on.
@@ -122,7 +122,7 @@ fn a_request_floods_over_all_sections_of_its_events() {
 
 #[test]
 fn notes_tell_and_do_not_spread() {
-    let story = tell(
+    let story = notify(
         "on a { start thing(x) seed } on two { note thing(x) start worker(y) seed } \
          on b { basic worker(x) }",
         "1 a 1\n2 two 1 7\n3 b 7",
@@ -135,15 +135,15 @@ fn notes_tell_and_do_not_spread() {
 fn hand_offs_give_to_the_idle_and_only_free_the_busy() {
     let rules = "on a { start worker(x) seed } on two { handoff worker(x) -> worker(y) is runnable } \
         on b { basic worker(x) is running } on c { stop worker(x) }";
-    let idle = tell(rules, "1 a 1\n2 two 1 2\n5 b 2\n6 c 1\n7 c 2");
+    let idle = notify(rules, "1 a 1\n2 two 1 2\n5 b 2\n6 c 1\n7 c 2");
     assert_eq!(idle.events(), [[0, 1, 2, 3, 4]]);
     assert_eq!(idle.requests[0].times().get(State::Runnable), 3);
-    let busy = tell(rules, "1 a 1\n2 a 2\n3 two 1 2\n4 b 2\n5 c 1\n6 c 2");
+    let busy = notify(rules, "1 a 1\n2 a 2\n3 two 1 2\n4 b 2\n5 c 1\n6 c 2");
     assert_eq!(busy.events(), [vec![0, 2, 4], vec![1, 3, 5]]);
-    let nobody = tell(rules, "1 two 1 2\n2 b 2");
+    let nobody = notify(rules, "1 two 1 2\n2 b 2");
     assert!(nobody.events().is_empty());
     let start = rules.replace("-> worker", "-> start worker");
-    let taken = tell(&start, "1 a 1\n2 a 2\n3 two 1 2\n4 b 2");
+    let taken = notify(&start, "1 a 1\n2 a 2\n3 two 1 2\n4 b 2");
     assert_eq!(taken.events(), [vec![1], vec![0, 2, 3]]);
 }
 
@@ -154,7 +154,7 @@ const WIRE: &str = "on a { start worker(x) seed } on c { stop worker(x) } \
 #[test]
 fn byte_ranges_split_what_shares_a_stream() {
     // Workers 1 and 2 send 10 and 20 bytes; worker 3 reads the first, 4 the second in two parts.
-    let story = tell(
+    let story = notify(
         WIRE,
         "1 a 1\n2 a 2\n3 bytes 1 7 10 0\n4 bytes 2 7 20 0\n5 c 1\n6 c 2\n\
          7 bytes 3 7 10 1\n8 bytes 4 7 5 1\n9 c 4\n10 bytes 4 7 15 1\n11 c 4\n12 c 3",
@@ -167,7 +167,7 @@ fn byte_ranges_split_what_shares_a_stream() {
 
 #[test]
 fn what_cannot_be_split_is_shown_as_shared() {
-    let story = tell(
+    let story = notify(
         WIRE,
         "1 a 1\n2 a 2\n3 bytes 1 7 10 0\n4 bytes 2 7 20 0\n5 c 1\n6 c 2\n7 bytes 3 7 30 1\n9 c 3",
     );
@@ -180,7 +180,7 @@ fn what_cannot_be_split_is_shown_as_shared() {
 
 #[test]
 fn bytes_of_errors_and_strangers_are_counted() {
-    let story = tell(WIRE, "1 a 1\n2 bytes 1 7 -11 0\n3 bytes 2 7 5 1\n4 c 1\n5 c 2");
+    let story = notify(WIRE, "1 a 1\n2 bytes 1 7 -11 0\n3 bytes 2 7 5 1\n4 c 1\n5 c 2");
     assert_eq!(story.events(), [[0, 1, 3]]);
     assert_eq!(story.engine.schema_counts(0).bytes_unsent, 5);
     assert_eq!(story.engine.open(), (0, 0, 0));
@@ -192,7 +192,7 @@ fn offsets_say_which_bytes() {
         on bytes where y == 7 { basic worker(x) send wire(7) bytes n at at } \
         on bytes { start worker(x) receive wire(7) bytes n at at }";
     // 100..110 is sent twice, by two; it stays the first one's.
-    let story = tell(
+    let story = notify(
         rules,
         "1 a 1\n2 a 2\n3 bytes 1 7 10 100\n4 bytes 2 7 20 100\n5 c 1\n6 c 2\n\
          7 bytes 3 0 10 110\n8 bytes 4 0 10 120\n9 c 3\n10 c 4",
@@ -204,7 +204,7 @@ fn offsets_say_which_bytes() {
 
 #[test]
 fn a_stream_that_is_closed_holds_nothing() {
-    let story = tell(
+    let story = notify(
         &format!("{WIRE} on b {{ stop wire(x) }}"),
         "1 a 1\n2 bytes 1 7 10 0\n3 c 1\n4 b 7\n5 bytes 2 7 10 1",
     );
@@ -216,7 +216,7 @@ fn a_stream_that_is_closed_holds_nothing() {
 #[test]
 fn a_stream_may_be_closed_under_conditions() {
     // Of the two wires that are closed, the one with a reader keeps what was sent.
-    let story = tell(
+    let story = notify(
         &format!(
             "{WIRE} on big {{ mark thing(y) }}
             on b {{ stop wire(x) unless thing(x) }}"
@@ -230,7 +230,7 @@ fn a_stream_may_be_closed_under_conditions() {
 
 #[test]
 fn filters_derived_fields_and_the_first_rule_that_matches() {
-    let story = tell(
+    let story = notify(
         "on big where x in (1, -2) and not y == 3 { let k = y + 1  start thing(k) seed \"in\" } \
          on big where x < 0 or y > 0xffff_ffff { seed \"odd\" } \
          on big where x == 7 { let big = x << 40  start thing(big) seed \"unfit\" } \
@@ -252,7 +252,7 @@ fn states_are_added_up_and_waits_are_what_was_expected() {
         on two { basic worker(x) is running expects sleeping } on c { stop worker(x) }";
     let events =
         "0 a 1\n10 b 1\n15 two 1 0\n40 two 1 1\n41 two 1 2\n50 two 1 0\n90 two 1 1\n100 c 1";
-    let times = tell(rules, events).requests[0].times();
+    let times = notify(rules, events).requests[0].times();
     assert_eq!(times.get(State::Waiting(Wait::Disk)), 25);
     assert_eq!(times.get(State::Waiting(Wait::Sleeping)), 40);
     assert_eq!((times.get(State::Running), times.total()), (35, 100));
@@ -277,7 +277,7 @@ fn what_was_waited_for_may_turn_out_in_the_end() {
         let times = story.requests[0].times();
         [Wait::Lock, Wait::Sleeping, Wait::Disk].map(|wait| times.get(State::Waiting(wait)))
     };
-    assert_eq!(times(&tell(rules, events)), [9, 25, 0]);
+    assert_eq!(times(&notify(rules, events)), [9, 25, 0]);
     // Without switches the wait is from where it was expected to where it was over.
     let options = Options { switches: false, ..Options::default() };
     let text = format!("{DECLARED}{rules}");
@@ -290,7 +290,7 @@ fn a_binding_says_what_its_timeline_waited_for() {
     let rules = "on a { start worker(x) start thing(x) seed } on b { stop worker(x) } \
         on two where y == 0 { start worker(x) basic thing(x) expects queued } \
         on two { start worker(x) basic thing(x) expects network } on c { stop worker(x) stop thing(x) }";
-    let story = tell(rules, "0 a 1\n10 b 1\n15 two 1 0\n18 b 1\n20 two 1 1\n27 c 1");
+    let story = notify(rules, "0 a 1\n10 b 1\n15 two 1 0\n18 b 1\n20 two 1 1\n27 c 1");
     let times = story.requests[0].times();
     // No actor had it; the one that took it in the end had it until then.
     assert_eq!((times.get(State::Queued), times.get(State::Waiting(Wait::Network))), (5, 2));
@@ -305,7 +305,7 @@ fn the_critical_path_goes_through_who_was_waited_for() {
         on two { handoff worker(x) -> worker(y) is runnable }";
     // 1 gives to 2 and sleeps; 2 works and wakes 1.
     let story =
-        tell(rules, "0 a 1\n10 two 1 2\n12 b 101\n15 b 2\n40 two 2 1\n44 b 1\n50 c 2\n60 c 1");
+        notify(rules, "0 a 1\n10 two 1 2\n12 b 101\n15 b 2\n40 two 2 1\n44 b 1\n50 c 2\n60 c 1");
     let path = story.requests[0].critical_path();
     let path: Vec<_> =
         path.iter().map(|step| (step.section, step.state, step.from_ns, step.to_ns)).collect();
@@ -381,7 +381,7 @@ on idle { stop thread(tid) }
 /// 9 is a client and 5 a server that are not recorded; 1 and 2 are recorded.
 #[test]
 fn strangers_answer_what_they_were_sent_and_otherwise_ask() {
-    let story = Story::tell(
+    let story = Story::notify(
         PEERS,
         "0 got 7 1 9 10
          1 put 7 1 5 20
@@ -398,7 +398,7 @@ fn strangers_answer_what_they_were_sent_and_otherwise_ask() {
     assert_eq!(story.events(), [vec![7, 8, 9], vec![0, 1, 2, 3, 4, 5, 6]]);
     assert_eq!(story.requests[0].outcome, Outcome::Drained);
     // When the connection is used again, the answered request is let go.
-    let story = Story::tell(
+    let story = Story::notify(
         PEERS,
         "0 got 7 1 9 10
          1 put 7 1 5 20
@@ -419,7 +419,7 @@ fn strangers_answer_what_they_were_sent_and_otherwise_ask() {
 
 #[test]
 fn who_is_seen_to_send_is_no_stranger() {
-    let story = Story::tell(
+    let story = Story::notify(
         PEERS,
         "0 got 7 1 2 10
          1 put 7 1 2 40
@@ -449,7 +449,7 @@ on gone { unmark friend(s) }
 on work { start thread(tid) after nothing  seed }
 on rest { basic thread(tid) unless friend(s)  stop thread(tid) if friend(s) }
 ";
-    let story = Story::tell(
+    let story = Story::notify(
         schema,
         "0 met 3
          1 work 7 3
@@ -475,7 +475,7 @@ on c { stop thing(x)  stop safe(x) }
 on big where x > 0 { lend worker(x) -> worker(x)  start worker(x) }
 ";
     // The second has what the first lends, and no longer what it had before; the third lends nothing.
-    let story = tell(
+    let story = notify(
         rules,
         "1 a 1\n2 a 2\n3 two 1 7\n4 two 2 7\n5 b 7\n6 two 3 7\n7 b 7\n8 two 7 9\n9 big 7 0\n10 c 2\n11 c 1",
     );
@@ -492,7 +492,7 @@ on b { basic thing(x)  mark done(x) }
 on c { drop thing(x) if done(x)  stop thing(x)  unmark done(x) }
 ";
     // The first was done when it was dropped, the second was not; a key that is used again is new.
-    let story = tell(rules, "1 a 1\n2 a 2\n3 b 1\n4 c 1\n5 c 2\n6 a 1\n7 c 1\n8 c 1");
+    let story = notify(rules, "1 a 1\n2 a 2\n3 b 1\n4 c 1\n5 c 2\n6 a 1\n7 c 1\n8 c 1");
     assert_eq!(story.events(), [vec![0, 2], vec![1, 4], vec![5, 6]]);
     assert!(story.requests.iter().all(|request| request.outcome == Outcome::Drained));
 }
@@ -506,7 +506,7 @@ on a { start thing(x)  join shared(7)  seed }
 on b { stop thing(x)  settle }
 on c { drop settled shared(7)  basic shared(7) }
 ";
-    let story = tell(rules, "1 a 1\n2 a 2\n3 c 1\n4 b 1\n5 c 1\n6 a 3\n7 b 3\n8 b 2\n9 c 1");
+    let story = notify(rules, "1 a 1\n2 a 2\n3 c 1\n4 b 1\n5 c 1\n6 a 3\n7 b 3\n8 b 2\n9 c 1");
     let mut events = story.events();
     events.sort();
     assert_eq!(events, [vec![0, 2, 3], vec![1, 2, 4, 7], vec![5, 6]]);
@@ -535,12 +535,12 @@ on done { stop thread(tid) }
 on rest { drop thread(tid) if settled thread(tid)  basic thread(tid) unless settled thread(tid) }
 ";
     // Thread 2 helps 1, waits, and is woken by 3 when 1 has its answer; while it has not, it stays.
-    let handed = |told: &str| {
+    let handed = |reported: &str| {
         let text = format!(
-            "0 ask 1\n1 wake 1 2\n2 wait 2\n3 {told} 1\n4 ask 3\n5 wake 3 2\n9 wait 2\n10 done 2\n\
+            "0 ask 1\n1 wake 1 2\n2 wait 2\n3 {reported} 1\n4 ask 3\n5 wake 3 2\n9 wait 2\n10 done 2\n\
              11 done 3\n12 done 1"
         );
-        Story::tell(schema, &text)
+        Story::notify(schema, &text)
     };
     let (over, stays) = (handed("tell"), handed("after"));
     assert_eq!(over.events(), [vec![4, 5, 6, 7, 8], vec![0, 1, 2, 3, 9]]);
@@ -549,7 +549,7 @@ on rest { drop thread(tid) if settled thread(tid)  basic thread(tid) unless sett
     assert_eq!((waited(&over), waited(&stays)), (0, 4));
 
     // Woken by an actor that works for no request; section ended, answered and not; answered no longer.
-    let story = Story::tell(
+    let story = Story::notify(
         schema,
         "0 ask 1\n1 tell 1\n2 wait 1\n7 wake 9 1\n8 wait 1\n10 ask 2\n11 tell 2\n12 wait 2\n20 rest 2\n\
          30 ask 3\n31 rest 3\n32 tell 3\n33 after 3\n34 rest 3\n35 done 3",
@@ -572,7 +572,7 @@ on two { stop thing(x) if wet(y) if cold(y)  basic thing(x) unless wet(y) unless
     // 1 and 4 are neither, 2 is cold, 3 is both.
     let marks = "1 a 2\n2 a 3\n3 b 3\n4 b 4\n5 c 7\n";
     let story =
-        tell(rules, &format!("{marks}6 two 7 1\n7 two 7 2\n8 two 7 4\n9 two 7 3\n10 two 7 1"));
+        notify(rules, &format!("{marks}6 two 7 1\n7 two 7 2\n8 two 7 4\n9 two 7 3\n10 two 7 1"));
     assert_eq!(story.events(), [[4, 5, 7, 8]]);
 }
 
@@ -583,12 +583,12 @@ fn a_choice_is_carried_by_the_event_s_requests() {
                  on two { basic worker(x) choice y among y >> 8 }
                  on bytes { basic worker(x) send wire(y) bytes n choice at among 3 }
                  on b { start worker(x) receive wire(9) bytes 4 }";
-    let story = tell(rules, "1 a 1\n2 two 1 0\n3 c 1\n4 a 1\n5 two 1 256\n6 c 1");
+    let story = notify(rules, "1 a 1\n2 two 1 0\n3 c 1\n4 a 1\n5 two 1 256\n6 c 1");
     let of = |story: &Story| -> Vec<Certainty> {
         story.requests.iter().map(|request| request.certainty).collect()
     };
     assert_eq!(of(&story), [Certainty::Seen, Certainty::OnlyCandidate]);
-    let story = tell(rules, "1 a 1\n2 bytes 1 9 4 700\n3 two 1 1023\n4 b 2\n5 c 1\n6 c 2");
+    let story = notify(rules, "1 a 1\n2 bytes 1 9 4 700\n3 two 1 1023\n4 b 2\n5 c 1\n6 c 2");
     let chosen = |likely| Certainty::Chosen { candidates: 3, likely };
     assert_eq!(of(&story), [chosen(700)]);
     let all: Vec<_> = story.requests[0].choices.iter().map(|c| (c.at_ns, c.certainty)).collect();

@@ -24,7 +24,7 @@ fn each_and_all_are_right() {
 }
 
 fn shipped_story(schema: &str, text: &str) -> Story {
-    Story::tell(&shipped(schema).unwrap(), text)
+    Story::notify(&shipped(schema).unwrap(), text)
 }
 
 /// Two calls that the thread 7 serves for the thread 5, one after the other. What 7 does in between, and what
@@ -666,7 +666,7 @@ fn a_pool_of_processes_behind_pipes() {
 /// What is written to a pipe whose reader is not recorded, a log's, holds no request; and a reader of
 /// what was written for no request goes on with its own.
 #[test]
-fn pipes_of_others_are_left_alone() {
+fn pipes_of_others_are_left_unmodified() {
     let at = |time: u64, event: &str| format!("{time} {event} 1 1 7 \"l\" \"r\" 5\n");
     let text = at(1, "accept")
         + &at(10, "received")

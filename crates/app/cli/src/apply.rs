@@ -83,7 +83,7 @@ fn lay_out(
 fn remove_logs(folder: &Path, program: &Process) {
     for pid in Journal::list(folder) {
         let runs = |journal: &Journal| Process::open(pid).is_ok_and(|p| journal.is_of(&p));
-        if !Journal::may_be_of_relative(folder, pid, program) {
+        if !Journal::may_be_of_member(folder, pid, program) {
             continue;
         }
         let Ok(Some(journal)) = Journal::open(folder, pid) else { continue };

@@ -1,5 +1,6 @@
 //! `fettle record -p PID --mode …`: what a process executes that runs already.
 
+use crate::old_keys::with_old_keys;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,7 +10,7 @@ use anyhow::{Context, bail};
 use fettle_live::{Claim, Process};
 use fettle_report::render::count;
 use fettle_tune::attached::{self, Whom};
-use fettle_tune::recording::{Recorded, Recording, Told, shown, still_mapped};
+use fettle_tune::recording::{Recorded, Recording, Reported, shown, still_mapped};
 use fettle_tune::{Stop, Target, Wanted, leftovers};
 use serde_json::json;
 
@@ -23,14 +24,14 @@ const FEW: u64 = 100;
 
 /// Records what the process `pid` executes, until the time is over or Ctrl-C.
 pub fn run(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
-    let told = match args.mode {
-        Some(ModeArg::Count) => Some(Told::Calls),
-        Some(ModeArg::Blocks) => Some(Told::Blocks),
-        Some(ModeArg::Edges) => Some(Told::Edges),
+    let reported = match args.mode {
+        Some(ModeArg::Count) => Some(Reported::Calls),
+        Some(ModeArg::Blocks) => Some(Reported::Blocks),
+        Some(ModeArg::Edges) => Some(Reported::Edges),
         _ => None,
     };
-    match told {
-        Some(told) => run_counted(args, told, pid),
+    match reported {
+        Some(reported) => run_counted(args, reported, pid),
         None => run_attached(args, pid),
     }
 }
@@ -64,18 +65,18 @@ fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
     let outcome = &recorded.outcome;
     if args.json {
         let mut json = record::as_json(outcome, &options.output);
-        json["longest_stop_ms"] = longest(&recorded.stops).into();
+        json["longest_pause_ms"] = longest(&recorded.stops).into();
         let stops = recorded.stops.iter().map(|stop| milliseconds(*stop));
-        json["stops_ms"] = stops.collect::<Vec<_>>().into();
+        json["pauses_ms"] = stops.collect::<Vec<_>>().into();
         json["jumps"] = recorded.installed.jumps.into();
         json["stuck"] = json!(recorded.stuck);
-        say!("{json}");
+        say!("{}", with_old_keys(json));
     }
-    record::tell_end(args, &options, outcome);
-    tell_where_code_is(&process, args, outcome.finished.manifest.totals.calls);
+    record::report_end(args, &options, outcome);
+    report_where_code_is(&process, args, outcome.finished.manifest.totals.calls);
     if !args.quiet && !args.json {
         let stuck = recorded.stuck.iter().any(|(stuck, _)| *stuck == process.pid());
-        tell_stops(&recorded.stops, Left::of(outcome.status.is_some(), stuck));
+        report_stops(&recorded.stops, Left::of(outcome.status.is_some(), stuck));
     }
     if !args.quiet && !args.json {
         for line in still_mapped(&recorded.stuck, "copies with probes") {
@@ -87,7 +88,7 @@ fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
 
 /// Where the code is of a process that has hardly called a probed function, unless libraries were
 /// asked for: many programs are no more than a call of a library.
-fn tell_where_code_is(process: &Process, args: &Args, calls: u64) {
+fn report_where_code_is(process: &Process, args: &Args, calls: u64) {
     // A user probe counts what it wants, which need not be calls.
     if args.probe.is_some() || calls >= FEW || args.quiet || args.json || !args.libraries.is_empty()
     {
@@ -128,7 +129,7 @@ impl Left {
         }
     }
 
-    fn told(self) -> &'static str {
+    fn reported(self) -> &'static str {
         match self {
             Left::Nothing => "the process has its own code again",
             Left::Code => "the process runs its own code again",
@@ -137,34 +138,34 @@ impl Left {
     }
 }
 
-fn tell_stops(stops: &[Duration], left: Left) {
-    say!("fettle: {}; longest pause of its threads {:.2} ms", left.told(), longest(stops));
+fn report_stops(stops: &[Duration], left: Left) {
+    say!("fettle: {}; longest pause of its threads {:.2} ms", left.reported(), longest(stops));
 }
 
 /// Counts, which takes no following.
-fn run_counted(args: &Args, told: Told, pid: u32) -> anyhow::Result<ExitCode> {
+fn run_counted(args: &Args, reported: Reported, pid: u32) -> anyhow::Result<ExitCode> {
     let recording = Recording {
         output: args.output_for(&format!("pid-{pid}").into())?,
-        told,
+        reported,
         wanted: Wanted { libraries: args.libraries.clone(), selection: args.select.selection()? },
         alone: args.alone,
         duration: args.duration,
     };
     check(args)?;
     let stop = Stop(fettle_live::catch_signals().context(UNHANDLED)?);
-    fettle_live::stop_between_moments().context(UNHANDLED)?;
+    fettle_live::stop_between_pauses().context(UNHANDLED)?;
     let (process, _claim) = open(args, pid)?;
     let journals = folder()?;
     let recorded = fettle_tune::recording::record(&process, &journals, &recording, stop)
         .map_err(|error| explained(&journals, &process, error))?;
     if args.json {
-        say!("{}", as_json(&recorded, &recording));
+        say!("{}", with_old_keys(as_json(&recorded, &recording)));
     } else if !args.quiet {
         let stuck = recorded.profile.stuck.iter().any(|(stuck, _)| *stuck == process.pid());
-        tell(&recorded, &recording, Left::of(!process.is_same(), stuck));
+        notify(&recorded, &recording, Left::of(!process.is_same(), stuck));
     }
     let calls = recorded.manifest.totals.calls;
-    tell_where_code_is(&process, args, calls.max(recorded.profile.events));
+    report_where_code_is(&process, args, calls.max(recorded.profile.events));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -199,19 +200,19 @@ fn as_json(recorded: &Recorded, recording: &Recording) -> serde_json::Value {
         "calls": manifest.totals.calls,
         "passages": recorded.profile.events,
         "duration_ns": manifest.duration_ns,
-        "longest_stop_ms": longest_ms(recorded),
+        "longest_pause_ms": longest_ms(recorded),
         "notes": manifest.notes,
     })
 }
 
-fn tell(recorded: &Recorded, recording: &Recording, left: Left) {
+fn notify(recorded: &Recorded, recording: &Recording, left: Left) {
     let manifest = &recorded.manifest;
     for note in &manifest.notes {
         say!("fettle: {note}");
     }
-    let what = match recording.told {
-        Told::Calls => format!("{} calls", count(manifest.totals.calls)),
-        Told::Blocks | Told::Edges => {
+    let what = match recording.reported {
+        Reported::Calls => format!("{} calls", count(manifest.totals.calls)),
+        Reported::Blocks | Reported::Edges => {
             format!("{} passages between blocks", count(recorded.profile.events))
         }
     };
@@ -224,10 +225,10 @@ fn tell(recorded: &Recorded, recording: &Recording, left: Left) {
     );
     say!(
         "fettle: {}; trace in {shown}; next: {}",
-        left.told(),
-        match recording.told {
-            Told::Calls => format!("fettle report {shown}"),
-            Told::Blocks | Told::Edges => format!("fettle report {shown} --blocks"),
+        left.reported(),
+        match recording.reported {
+            Reported::Calls => format!("fettle report {shown}"),
+            Reported::Blocks | Reported::Edges => format!("fettle report {shown} --blocks"),
         }
     );
 }

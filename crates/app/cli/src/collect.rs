@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use fettle_record::{Finished, Traces};
 use fettle_relay::{
-    Collector, CollectorKey, Hub, Limits, Log, News, RECORDER, RecorderKey, Sender, To,
+    Collector, CollectorKey, Hub, Limits, Log, RECORDER, RecorderKey, Sender, SenderEvent, To,
 };
 use serde_json::json;
 
@@ -101,21 +101,21 @@ pub fn to(address: &str, key: Option<&Path>) -> anyhow::Result<To> {
 }
 
 /// What is said of a collector's coming and going.
-pub fn news(news: &News) -> String {
+pub fn news(news: &SenderEvent) -> String {
     match news {
-        News::Away { why } => format!("the collector is away ({why}); its share waits here"),
-        News::Back { .. } => "the collector is back".to_owned(),
-        News::Waiting { bytes } => format!(
+        SenderEvent::Away { why } => format!("the collector is away ({why}); its share waits here"),
+        SenderEvent::Back { .. } => "the collector is back".to_owned(),
+        SenderEvent::Waiting { bytes } => format!(
             "waiting for the collector with {} KiB, for a minute or until Ctrl-C",
             bytes >> 10
         ),
-        News::Refused { why } => format!("{why}; what it has not taken stays here"),
+        SenderEvent::Refused { why } => format!("{why}; what it has not taken stays here"),
         _ => String::new(),
     }
 }
 
 /// Says what was dropped and what has not arrived.
-pub fn tell_undelivered(finished: &Finished, to: Option<&str>) {
+pub fn report_undelivered(finished: &Finished, to: Option<&str>) {
     if finished.dropped.sum() > 0 {
         say!(
             "fettle: {} were dropped: the collector was away for longer than --spool holds",
@@ -147,7 +147,7 @@ pub fn run(args: &CollectArgs) -> anyhow::Result<ExitCode> {
         ..Limits::default()
     };
     let (quiet, as_json) = (args.quiet, args.json);
-    let tell = Box::new(move |happening: fettle_relay::Happening| {
+    let notify = Box::new(move |happening: fettle_relay::Happening| {
         if as_json {
             // The reader of this may have closed it, and the traces are still wanted.
             let _ = output::print(&format!("{}\n", json!({ "version": 1, "happened": happening })));
@@ -156,7 +156,7 @@ pub fn run(args: &CollectArgs) -> anyhow::Result<ExitCode> {
         }
     });
     let stop = fettle_live::catch_signals()?;
-    let hub = Hub::open(&args.output, &key, Box::new(Traces), limits, tell)?;
+    let hub = Hub::open(&args.output, &key, Box::new(Traces), limits, notify)?;
     let collector = Collector::listen(args.listen, &key, hub)?;
     let address = collector.address()?;
     if as_json {
@@ -191,9 +191,9 @@ pub fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let to = to(&args.to, args.key.as_deref())?;
     let stop = fettle_live::catch_signals()?;
     let log = Arc::new(Log::open(&args.folder)?);
-    let say = |told: News| say!("fettle: {}", news(&told));
+    let say = |reported: SenderEvent| say!("fettle: {}", news(&reported));
     let sender = Sender::start(to, log.clone(), Box::new(say))?;
-    let waiting = || say(News::Waiting { bytes: log.standing().waiting_bytes });
+    let waiting = || say(SenderEvent::Waiting { bytes: log.standing().waiting_bytes });
     let delivery = sender.finish(Duration::from_secs(60), stop, waiting)?;
     if delivery.dropped.sum() > 0 {
         say!("fettle: {} had been dropped while recording", delivery.dropped);

@@ -53,12 +53,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         dry_run: args.dry_run,
     };
     let made = fettle_instrument::instrument(&options)?;
-    let left_alone: u64 = made.reasons.iter().map(|(_, n)| n).sum();
+    let left_unmodified: u64 = made.reasons.iter().map(|(_, n)| n).sum();
     if args.json {
         let reasons: std::collections::BTreeMap<_, _> = made.reasons.iter().copied().collect();
         let value = json!({
             "version": 1, "input": args.input, "output": args.output, "written": !args.dry_run,
-            "functions": made.functions, "skipped": left_alone, "reasons": reasons,
+            "functions": made.functions, "skipped": left_unmodified, "reasons": reasons,
             "new_code_bytes": made.text_bytes, "input_bytes": made.input_bytes,
             "output_bytes": made.output_bytes, "strippable": made.strippable,
         });
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "{}: {} of {} functions probed, {:.1} MB of rewritten text; {:.1} MB became {:.1} MB\n",
         args.output.display(),
         made.functions,
-        made.functions + left_alone,
+        made.functions + left_unmodified,
         made.text_bytes as f64 / 1e6,
         made.input_bytes as f64 / 1e6,
         made.output_bytes as f64 / 1e6,

@@ -406,7 +406,7 @@ fn status_as_text(status: Option<&Status>, journal: Option<&Journal>) -> String 
     let state = match status.state {
         State::Out => "loaded, not installed",
         State::Installed => "installed",
-        State::Leaving => "taken back; threads are still in it",
+        State::Leaving => "reverted; threads are still in it",
     };
     let bytes = status.text_end.saturating_sub(status.text_begin);
     let mut text = format!(

@@ -27,6 +27,7 @@ mod locks;
 mod measured;
 mod merge;
 mod mode;
+mod old_keys;
 mod profile;
 mod record;
 mod replay;
@@ -52,7 +53,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::output::told;
+use crate::output::reported;
 
 /// Lifting allocates much in many threads: with this allocator it takes a fifth less CPU time than
 /// with glibc's.
@@ -237,7 +238,7 @@ fn run() -> ExitCode {
         if is_broken_pipe(&error) {
             return ExitCode::SUCCESS;
         }
-        say!("fettle: {}", told(&error));
+        say!("fettle: {}", reported(&error));
         ExitCode::from(2)
     })
 }

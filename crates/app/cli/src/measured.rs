@@ -18,7 +18,7 @@ pub(crate) fn longest(stops: &[Duration]) -> f64 {
 pub(crate) fn measured_text(measured: &Measured) -> String {
     let unit = unit(measured.unit);
     format!(
-        "{}; measured in {} rounds: {:.2} us of processor time for a {unit}, now {:.2}: {:+.1} % \
+        "{}; measured in {} rounds: {:.2} us of CPU time for a {unit}, now {:.2}: {:+.1} % \
          [95 % interval {:+.1} to {:+.1}]; {} switches, at most {:.2} ms each\n",
         verdict(measured),
         measured.ratios.len(),
@@ -56,7 +56,7 @@ fn unit(unit: WorkUnit) -> &'static str {
     match unit {
         WorkUnit::ReadOrWrite => "read or write call",
         WorkUnit::SystemCall => "system call",
-        WorkUnit::Told => "unit of work",
+        WorkUnit::Given => "unit of work",
     }
 }
 
@@ -66,6 +66,6 @@ pub(crate) fn measured_json(m: &Measured) -> serde_json::Value {
     json!({
         "verdict": m.verdict().code(), "within": m.within(), "ratio": m.ratio, "low": m.low,
         "high": m.high, "ratios": m.ratios, "unit": unit(m.unit), "old_ns": m.ns.0,
-        "new_ns": m.ns.1, "idle_rounds": m.idle, "stops_ms": stops,
+        "new_ns": m.ns.1, "idle_rounds": m.idle, "pauses_ms": stops,
     })
 }

@@ -316,7 +316,7 @@ pub fn stand(path: &Path) -> anyhow::Result<Stand> {
 
 /// An error and its causes, but for those that have been reported already: many say what the system
 /// answered themselves.
-pub(crate) fn told(error: &anyhow::Error) -> String {
+pub(crate) fn reported(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(|cause| cause.to_string()) {
         if !text.contains(&cause) {

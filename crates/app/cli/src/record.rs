@@ -1,5 +1,6 @@
 //! `fettle record`: running a program with probes.
 
+use crate::old_keys::with_old_keys;
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -17,12 +18,12 @@ use fettle_live::{ExitStatus, LiveError};
 use fettle_record::ahead::Preparing;
 use fettle_record::record::Watch;
 use fettle_record::session::Progress;
-use fettle_record::unmet::Unmet;
+use fettle_record::unmatched::Unmatched;
 use fettle_record::{
     ArgumentRequest, Finished, KernelOptions, KernelRecording, Options, Outcome, Outliving,
     Pattern, RecordError, Remote, Target,
 };
-use fettle_relay::News;
+use fettle_relay::SenderEvent;
 use fettle_report::render::count;
 use fettle_trace::{Manifest, ProbeMode};
 use serde_json::json;
@@ -225,12 +226,12 @@ pub fn failed(error: anyhow::Error, quiet: bool) -> anyhow::Result<ExitCode> {
             fettle_record::die_by(*signal)
         }
         Some(RecordError::Unfinished { status: Some(status), .. }) if !is_success(*status) => {
-            say!("fettle: {}", output::told(&error));
+            say!("fettle: {}", output::reported(&error));
             pass_on(*status)
         }
         _ => match known.and_then(RecordError::shell_status) {
             Some(status) => {
-                say!("fettle: {}", output::told(&error));
+                say!("fettle: {}", output::reported(&error));
                 Ok(ExitCode::from(status))
             }
             None => Err(error),
@@ -254,9 +255,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(fettle_record::record(&options, stop, progress, finishing)?)
     })?;
     if args.json {
-        say!("{}", as_json(&outcome, &options.output));
+        say!("{}", with_old_keys(as_json(&outcome, &options.output)));
     }
-    tell_end(&args, &options, &outcome);
+    report_end(&args, &options, &outcome);
     end(outcome.status, &outcome)
 }
 
@@ -269,8 +270,8 @@ pub(crate) fn watched<T>(
     record: impl FnOnce(Watch<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let talk = !args.quiet && !args.json;
-    if let Some(own) = options.own.as_ref().filter(|_| talk) {
-        for (name, inline) in own.functions() {
+    if let Some(user_probe) = options.user_probe.as_ref().filter(|_| talk) {
+        for (name, inline) in user_probe.functions() {
             let how = if inline { "put in line" } else { "called" };
             say!("fettle: {name} is {how}");
         }
@@ -299,13 +300,13 @@ pub(crate) fn watched<T>(
 }
 
 /// Reports a recording that has ended, except for what `--json` prints.
-pub(crate) fn tell_end(args: &Args, options: &Options, outcome: &Outcome) {
+pub(crate) fn report_end(args: &Args, options: &Options, outcome: &Outcome) {
     if !args.quiet && !args.json {
-        tell(outcome, &place(args, &options.output, &outcome.finished));
+        notify(outcome, &place(args, &options.output, &outcome.finished));
     } else if !args.json {
-        tell_lost_events(&outcome.finished.manifest);
+        report_lost_events(&outcome.finished.manifest);
     }
-    crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
+    crate::collect::report_undelivered(&outcome.finished, args.to.as_deref());
     if let Some(error) = &outcome.write_error {
         say!("fettle: the trace is not whole: {error}");
     }
@@ -355,12 +356,12 @@ fn run_untraced(args: &Args) -> anyhow::Result<ExitCode> {
         for note in &manifest.notes {
             say!("fettle: {note}");
         }
-        tell_events(manifest);
+        report_events(manifest);
         say!("fettle: {}", place(args, output, &outcome.finished));
     }
-    crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
+    crate::collect::report_undelivered(&outcome.finished, args.to.as_deref());
     if args.quiet && !args.json {
-        tell_lost_events(manifest);
+        report_lost_events(manifest);
     }
     match outcome.status {
         Some(status) if !is_success(status) => pass_on(status),
@@ -414,16 +415,16 @@ fn remote(args: &Args) -> anyhow::Result<Option<Remote>> {
     let Some(to) = &args.to else { return Ok(None) };
     let to = crate::collect::to(to, args.key.as_deref())?;
     let quiet = args.quiet || args.json;
-    let news = Arc::new(move |news: News| {
-        if !quiet || matches!(news, News::Refused { .. }) {
+    let news = Arc::new(move |news: SenderEvent| {
+        if !quiet || matches!(news, SenderEvent::Refused { .. }) {
             say!("fettle: {}", crate::collect::news(&news));
         }
     });
-    Ok(Some(Remote { to, spool_bytes: args.spool, news }))
+    Ok(Some(Remote { to, spool_bytes: args.spool, notify: news }))
 }
 
 /// One line on the kernel's events, and one on those that were lost.
-fn tell_events(manifest: &Manifest) {
+fn report_events(manifest: &Manifest) {
     let (events, totals) = (&manifest.events, &manifest.totals);
     let kinds = events.kinds.iter().filter(|kind| kind.rows > 0).count();
     say!(
@@ -433,11 +434,11 @@ fn tell_events(manifest: &Manifest) {
         plural(totals.threads, "thread", "threads"),
         plural(totals.processes, "process", "processes"),
     );
-    tell_lost_events(manifest);
+    report_lost_events(manifest);
 }
 
 /// Events that are missing, in a line.
-fn tell_lost_events(manifest: &Manifest) {
+fn report_lost_events(manifest: &Manifest) {
     let lost = manifest.events.lost();
     if lost > 0 {
         say!(
@@ -525,8 +526,9 @@ pub(crate) fn options(
     if !(1..=65536).contains(&args.max_threads) {
         bail!("--max-threads must be from 1 to 65536, not {}", args.max_threads);
     }
-    let own = args.probe.as_deref().map(fettle_record::own::compile).transpose()?;
-    let mode = if own.is_some() { Mode::Own } else { args.mode.unwrap_or(ModeArg::Events).into() };
+    let user_probe = args.probe.as_deref().map(fettle_record::user_probe::compile).transpose()?;
+    let mode =
+        if user_probe.is_some() { Mode::User } else { args.mode.unwrap_or(ModeArg::Events).into() };
     if args.depth.is_some() && !mode.has_depth() {
         bail!("--depth goes with the modes events and time");
     }
@@ -542,7 +544,7 @@ pub(crate) fn options(
     let arguments = args.arguments.iter().map(|text| ArgumentRequest::parse(text));
     let mut arguments = arguments.collect::<Result<Vec<_>, _>>().context("--args")?;
     let (mut selection, mut libraries) = (args.select.selection()?, args.libraries.clone());
-    let unmet = Unmet::new(&libraries, &selection);
+    let unmatched = Unmatched::new(&libraries, &selection);
     if args.locks {
         for function in FUNCTIONS {
             selection.only.push(Pattern::Name(function.name().to_owned()));
@@ -557,11 +559,11 @@ pub(crate) fn options(
         remote: remote(args)?,
         mode,
         depth: args.depth.map_or(Depth::ALL, Depth::new),
-        own,
+        user_probe,
         selection,
         arguments,
         libraries,
-        unmet,
+        unmatched,
         ring_bytes: args.ring << 20,
         policy: match args.when_full {
             Some(PolicyArg::Overwrite) => Policy::Overwrite,
@@ -579,7 +581,7 @@ pub(crate) fn options(
             (Some(path), _) => Some(path.clone()),
             (None, _) => fettle_record::cache::default_path(),
         },
-        tell: (!args.quiet && !args.json).then_some(show_preparing),
+        notify: (!args.quiet && !args.json).then_some(show_preparing),
     })
 }
 
@@ -617,9 +619,9 @@ pub(crate) fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
         "deferred": outcome.finished.deferred,
         "lost": totals.lost,
         "losses": outcome.finished.manifest.losses,
-        "left_frames": totals.left_frames,
-        "orphan_exits": totals.orphan_exits,
-        "shadow_overflows": totals.shadow_overflows,
+        "unwound_frames": totals.unwound_frames,
+        "unmatched_exits": totals.unmatched_exits,
+        "mirror_overflows": totals.mirror_overflows,
         "events": outcome.finished.manifest.events.rows(),
         "events_lost": outcome.finished.manifest.events.lost(),
         "threads": totals.threads,
@@ -633,7 +635,7 @@ pub(crate) fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
     })
 }
 
-fn tell(outcome: &Outcome, place: &str) {
+fn notify(outcome: &Outcome, place: &str) {
     let totals = &outcome.finished.manifest.totals;
     for note in &outcome.finished.manifest.notes {
         say!("fettle: {note}");
@@ -643,7 +645,7 @@ fn tell(outcome: &Outcome, place: &str) {
     say!(
         "fettle: {} in {} of {}; {} of {seen} functions {}probed{}",
         match outcome.finished.manifest.probe_mode.counts_blocks() {
-            _ if outcome.finished.manifest.probe_mode == ProbeMode::Own =>
+            _ if outcome.finished.manifest.probe_mode == ProbeMode::User =>
                 "your probe's values".to_owned(),
             true => "blocks counted".to_owned(),
             false => plural(totals.calls, "call", "calls"),
@@ -662,7 +664,7 @@ fn tell(outcome: &Outcome, place: &str) {
         },
     );
     if !outcome.finished.manifest.events.kinds.is_empty() {
-        tell_events(&outcome.finished.manifest);
+        report_events(&outcome.finished.manifest);
     }
     if totals.lost > 0 {
         say!(

@@ -137,7 +137,7 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
         What::Functions if analysis.manifest.probe_mode.counts_blocks() && !args.json => {
             What::Blocks(None)
         }
-        What::Functions if analysis.manifest.probe_mode == ProbeMode::Own => What::Own,
+        What::Functions if analysis.manifest.probe_mode == ProbeMode::User => What::Own,
         what => what,
     };
     let what = what.by_recorded_name(&trace);
@@ -248,8 +248,8 @@ fn show(
             if json { render::json(&view)? } else { render::arguments_text(&view, terminal) }
         }
         What::Own => {
-            let view = analysis.own(trace, options.limit)?;
-            if json { render::json(&view)? } else { render::own_text(&view, terminal) }
+            let view = analysis.user_probe(trace, options.limit)?;
+            if json { render::json(&view)? } else { render::user_text(&view, terminal) }
         }
         What::Blocks(name) => {
             let view = analysis.blocks(trace, name.as_deref(), options.limit)?;

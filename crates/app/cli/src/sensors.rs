@@ -138,7 +138,7 @@ fn list(directory: &Directory, as_json: bool, out: &mut impl Write) -> anyhow::R
         }
     }
     out.flush()?;
-    tell_skipped(&found);
+    report_skipped(&found);
     Ok(found.skipped.is_empty())
 }
 
@@ -299,7 +299,7 @@ fn clean(directory: &Directory, dry_run: bool, out: &mut impl Write) -> anyhow::
         let does = if dry_run { "would delete" } else { "deleted" };
         writeln!(out, "{does} {} ({})", sensor.path().display(), summary(sensor)?)?;
     }
-    tell_skipped(&found);
+    report_skipped(&found);
     Ok(found.skipped.is_empty())
 }
 
@@ -415,7 +415,7 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-fn tell_skipped(found: &Found) {
+fn report_skipped(found: &Found) {
     for file in &found.skipped {
         say!("skipped: {}", file.reason);
     }

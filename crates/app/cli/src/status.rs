@@ -1,5 +1,6 @@
 //! `fettle status`: what is changed in running processes.
 
+use crate::old_keys::with_old_keys;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -38,7 +39,7 @@ struct State {
     bytes: u64,
     notes: Vec<String>,
     /// Forked children that have inherited the same.
-    heirs: Vec<i32>,
+    forked_children: Vec<i32>,
     /// Libraries that were loaded since.
     opened: Vec<PathBuf>,
 }
@@ -53,10 +54,10 @@ impl State {
             jumps: 0,
             bytes: 0,
             notes: vec![],
-            heirs: fettle_live::heirs(journal)
+            forked_children: fettle_live::forked_children(journal)
                 .unwrap_or_default()
                 .iter()
-                .map(|heir| heir.pid)
+                .map(|forked_child| forked_child.pid)
                 .collect(),
             opened: vec![],
         };
@@ -132,7 +133,7 @@ fn as_json(states: &[State], others: &Others) -> String {
         .map(|s| {
             json!({
                 "pid": s.pid, "running": s.running, "jumps": s.jumps, "in_place": s.in_place,
-                "bytes": s.bytes, "notes": s.notes, "heirs": s.heirs,
+                "bytes": s.bytes, "notes": s.notes, "forked_children": s.forked_children,
                 "loaded_since": s.opened,
             })
         })
@@ -142,6 +143,7 @@ fn as_json(states: &[State], others: &Others) -> String {
         .map(|(user, logs, pids)| json!({ "user": user, "logs": logs, "pids": pids }))
         .collect();
     let value = json!({ "version": 1, "processes": processes, "others": others });
+    let value = with_old_keys(value);
     format!("{value}\n")
 }
 
@@ -149,12 +151,14 @@ fn as_text(states: &[State], others: &Others) -> String {
     let mut text = String::new();
     for s in states {
         let pid = s.pid;
-        let heirs = s.heirs.len();
+        let forked_children = s.forked_children.len();
         if !s.running {
             text.push_str(&format!("{pid}: it has ended, or runs another program"));
-            text.push_str(&match heirs {
+            text.push_str(&match forked_children {
                 0 => "\n".to_owned(),
-                _ => format!("; {heirs} processes that it forked inherited its patches\n"),
+                _ => {
+                    format!("; {forked_children} processes that it forked inherited its patches\n")
+                }
             });
             continue;
         }
@@ -163,8 +167,10 @@ fn as_text(states: &[State], others: &Others) -> String {
             "{pid}: {jumps} of {} jumps in place, {kilobytes} kB of rewritten text\n",
             s.jumps
         ));
-        if heirs > 0 {
-            text.push_str(&format!("  {heirs} processes that it forked inherited the patches\n"));
+        if forked_children > 0 {
+            text.push_str(&format!(
+                "  {forked_children} processes that it forked inherited the patches\n"
+            ));
         }
         s.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
         for path in &s.opened {

@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let journal =
         if args.perf { Journal::open(&folder, pid)? } else { Journal::look(&folder, pid)? };
     let Some(mut journal) = journal else {
-        bail!("process {pid} has not been changed by Fettle, or all is taken back");
+        bail!("process {pid} has not been changed by Fettle, or all is reverted");
     };
     let process = Process::open(pid)?;
     if !journal.is_of(&process) {

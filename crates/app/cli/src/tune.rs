@@ -1,5 +1,6 @@
 //! `fettle tune`: the code layout of running processes.
 
+use crate::old_keys::with_old_keys;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ use clap::Parser;
 use fettle_live::{Journal, Process};
 use fettle_record::Pattern;
 use fettle_tune::{
-    Audit, Decided, Group, Installed, LOADING, LeftUnmodified, News, Options, Outcome,
-    ProcessGroup, Promoted, Rounds, Saved, Seen, Several, StateFolders, Stop, Target, TuneError,
+    Audit, Decided, Group, Installed, LOADING, LeftUnmodified, Options, Outcome, ProcessGroup,
+    Progress, Promoted, Rounds, Saved, Seen, Several, StateFolders, Stop, Target, TuneError,
     Wanted, Work, comparison, leftovers, measure,
 };
 use serde_json::json;
@@ -224,7 +225,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let process = Process::open(pid)?;
     fettle_live::open_many_files();
-    fettle_live::stop_between_moments().context(UNHANDLED)?;
+    fettle_live::stop_between_pauses().context(UNHANDLED)?;
     if args.recheck {
         return recheck(args, &process, (&folder, &audit), (&options.measure, stop));
     }
@@ -235,8 +236,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut printed = Ok(());
     let outcome = fettle_tune::tune(&process, &folder, &options, stop, |news| match news {
-        News::Step(step) => say!("fettle: {step}"),
-        News::Tuned(outcome) => {
+        Progress::Step(step) => say!("fettle: {step}"),
+        Progress::Tuned(outcome) => {
             if !args.dry_run {
                 let line = Audit::now("tune", pid, args.reason.as_deref());
                 let result = result(outcome.measured.as_ref(), outcome.not_compared.as_deref());
@@ -271,7 +272,7 @@ fn recheck(
             "version": 1, "pid": pid, "kept": done.kept, "measured": measured_json(&done.measured),
             "left": done.stuck.iter().map(|(pid, why)| json!({ "pid": pid, "why": why })).collect::<Vec<_>>(),
         });
-        crate::output::print(&format!("{value}\n"))?;
+        crate::output::print(&format!("{}\n", with_old_keys(value)))?;
     } else {
         let mut text = measured_text(&done.measured);
         text.push_str(&match done.kept {
@@ -292,7 +293,7 @@ pub(crate) fn explained(folder: &Path, process: &Process, error: TuneError) -> a
     let left = Journal::look(folder, pid).ok().flatten();
     match left.is_some_and(|journal| journal.is_of(process)) && process.is_same() {
         true => anyhow::anyhow!(
-            "{error}; some of what was begun could not be taken back, and does nothing: `fettle \
+            "{error}; some of what was begun could not be reverted, and does nothing: `fettle \
              undo {pid}` later"
         ),
         false => error.into(),
@@ -310,8 +311,8 @@ fn shuffle(
     let begin = Instant::now();
     let target = Target::when_loaded(process, LOADING, &|| false)?;
     let (modules, refused) = fettle_tune::lift(&target, wanted, stop)?;
-    let family = ProcessGroup::of(process, args.alone);
-    let all = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed)?;
+    let process_group = ProcessGroup::of(process, args.alone);
+    let all = fettle_tune::shuffled((&target, &process_group), &modules, &wanted.selection, seed)?;
     let prepared = begin.elapsed();
     for (path, why) in &refused {
         say!("fettle: {} is left unmodified: {why}", path.display());
@@ -323,9 +324,9 @@ fn shuffle(
         return print_installed(args, &installed, prepared, Duration::ZERO);
     }
     let begin = Instant::now();
-    let mut family = ProcessGroup::of(process, args.alone);
-    let installed = fettle_tune::install_in_group(folder, &target, &mut family, &all)?;
-    for (pid, why) in &family.left {
+    let mut process_group = ProcessGroup::of(process, args.alone);
+    let installed = fettle_tune::install_in_group(folder, &target, &mut process_group, &all)?;
+    for (pid, why) in &process_group.left {
         say!("fettle: process {pid} is left unmodified: {why}");
     }
     print_installed(args, &installed, prepared, begin.elapsed())
@@ -346,12 +347,12 @@ fn print_installed(
     if args.json {
         let value = json!({
             "version": 1, "pid": args.pid, "changed": !args.dry_run, "jumps": installed.jumps,
-            "calls": installed.calls, "slots": installed.slots, "midway": installed.midway,
-            "left_alone": installed.left.len(), "reasons": reasons, "bytes": installed.bytes,
-            "threads": installed.threads, "stops_ms": stops, "prepare_ms": milliseconds(prepared),
+            "calls": installed.calls, "got_slots": installed.slots, "osr_entries": installed.osr_entries,
+            "left_unmodified": installed.left.len(), "reasons": reasons, "bytes": installed.bytes,
+            "threads": installed.threads, "pauses_ms": stops, "prepare_ms": milliseconds(prepared),
             "install_ms": milliseconds(took),
         });
-        crate::output::print(&format!("{value}\n"))?;
+        crate::output::print(&format!("{}\n", with_old_keys(value)))?;
         return Ok(ExitCode::SUCCESS);
     }
     let (jumps, left) = (installed.jumps, installed.left.len());
@@ -382,7 +383,7 @@ fn print_installed(
 
 fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     if args.json {
-        return crate::output::print(&format!("{}\n", outcome_json(args, outcome)));
+        return crate::output::print(&format!("{}\n", with_old_keys(outcome_json(args, outcome))));
     }
     let mut text = String::new();
     for (path, why) in &outcome.refused {
@@ -450,7 +451,7 @@ fn waits_text(waits: &[(i32, &'static str)]) -> String {
 /// What is known of what runs, and how.
 fn profile_text(args: &Args, outcome: &Outcome) -> String {
     let profile = &outcome.profile;
-    let mut text = match (&outcome.fit, profile.looks) {
+    let mut text = match (&outcome.fit, profile.pc_samples) {
         (Some(fit), _) => {
             let moved = match fit.moved {
                 0 => String::new(),
@@ -535,7 +536,7 @@ fn promoted_text(promoted: &Promoted) -> String {
     }
     let share = |n: u64| n as f64 / promoted.calls as f64 * 100.0;
     format!(
-        "calls through pointers: of {:.1} % it was seen where they lead; {} are compared with their \
+        "indirect calls: of {:.1} % it was seen where they lead; {} are compared with their \
          most frequent target first, for {:.1} % of all\n",
         share(promoted.known),
         promoted.targets.len(),
@@ -548,11 +549,11 @@ const MUCH: f64 = 0.1;
 
 /// How many patches of which kind lead to rewritten text.
 fn ways_text(installed: &Installed) -> String {
-    let Installed { jumps, calls, slots, midway, .. } = installed;
-    match midway {
+    let Installed { jumps, calls, slots, osr_entries, .. } = installed;
+    match osr_entries {
         0 => format!("{jumps} jumps, {calls} calls and {slots} slots"),
         _ => format!(
-            "{jumps} jumps, {calls} calls, {slots} slots and {midway} places in the middle of functions"
+            "{jumps} jumps, {calls} calls, {slots} slots and {osr_entries} places in the middle of functions"
         ),
     }
 }
@@ -633,16 +634,16 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
         "left": left,
         "counted": {
             "processes": profile.processes,
-            "looks": profile.looks.map(|(seen, here)| json!({ "all": seen, "in_functions": here })),
+            "samples": profile.pc_samples.map(|(seen, here)| json!({ "all": seen, "in_functions": here })),
             "passages": profile.events, "inconsistent_functions": profile.inconsistent,
             "early_functions": profile.early,
-            "jumps": profile.installed.jumps, "stops_ms": ms(&profile.installed.stops),
-            "undo_stops_ms": ms(&profile.stops),
+            "jumps": profile.installed.jumps, "pauses_ms": ms(&profile.installed.stops),
+            "undo_pauses_ms": ms(&profile.stops),
         },
         "installed": outcome.installed.as_ref().map(|installed| json!({
-            "jumps": installed.jumps, "calls": installed.calls, "slots": installed.slots,
-            "midway": installed.midway, "bytes": installed.bytes, "threads": installed.threads,
-            "left_alone": installed.left.len(), "stops_ms": ms(&installed.stops),
+            "jumps": installed.jumps, "calls": installed.calls, "got_slots": installed.slots,
+            "osr_entries": installed.osr_entries, "bytes": installed.bytes, "threads": installed.threads,
+            "left_unmodified": installed.left.len(), "pauses_ms": ms(&installed.stops),
         })),
         "seen": outcome.seen.map(|seen| json!({
             "new": seen.new, "old": seen.old, "other": seen.other,

@@ -73,7 +73,7 @@ pub fn run(args: &TunedArgs) -> anyhow::Result<ExitCode> {
     };
     let stop = fettle_live::catch_signals().context(UNHANDLED)?;
     let mut daemon = Daemon::new(options)?;
-    let is_changed = |found: &Found| is_changed(&logs, found.lead);
+    let is_changed = |found: &Found| is_changed(&logs, found.leader);
     let mut closed = false;
     daemon.run(stop, &is_changed, |notice| {
         let text = if args.json { json_line(&notice) } else { shown(&notice) };
@@ -112,18 +112,18 @@ fn is_changed(logs: &std::path::Path, pid: i32) -> bool {
     let (Ok(Some(log)), Ok(process)) = (Journal::look(logs, pid), Process::open(pid)) else {
         return false;
     };
-    log.is_of(&process) && leftovers::is_led(&process, &log)
+    log.is_of(&process) && leftovers::is_redirected(&process, &log)
 }
 
 fn named(group: &Found) -> String {
     let unit = group.unit.as_ref().map_or_else(String::new, |unit| format!(" of {unit}"));
     let processes = plural(group.processes as u64, "process", "processes");
-    format!("{} {}{unit} ({processes})", group.program, group.lead)
+    format!("{} {}{unit} ({processes})", group.program, group.leader)
 }
 
 fn group_json(rule: &str, group: &Found) -> serde_json::Value {
     json!({
-        "rule": rule, "pid": group.lead, "program": group.program, "unit": group.unit,
+        "rule": rule, "pid": group.leader, "program": group.program, "unit": group.unit,
         "processes": group.processes,
     })
 }
@@ -143,7 +143,7 @@ fn outcome_text(outcome: &Outcome) -> String {
         Outcome::Failed { why } => format!("failed: {why}"),
         Outcome::Compared { kept, why, ratio, longest_pause, .. } => {
             let change = ratio.map_or_else(String::new, |ratio| {
-                format!(" ({:+.1} % of processor time)", (ratio - 1.0) * 100.0)
+                format!(" ({:+.1} % of CPU time)", (ratio - 1.0) * 100.0)
             });
             let kept = if *kept { "rewritten text stays" } else { "original text runs" };
             let pause = longest_pause.as_secs_f64() * 1e3;

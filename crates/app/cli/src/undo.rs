@@ -1,5 +1,6 @@
 //! `fettle undo`: what was done to running processes is reverted.
 
+use crate::old_keys::with_old_keys;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -56,7 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
     let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
     fettle_live::open_many_files();
-    fettle_live::stop_between_moments().context(UNHANDLED)?;
+    fettle_live::stop_between_pauses().context(UNHANDLED)?;
     let memory = if args.memory { InMemory::LedBackAndCaught } else { InMemory::Kept };
     let how = Undoing { memory, ..Undoing::within(patience) };
     // Readers of JSON get some whatever there is to undo.
@@ -83,7 +84,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             say!("fettle: {error:#}");
             if args.json {
                 let value = json!({ "version": 1, "pid": pid, "error": format!("{error:#}") });
-                crate::output::print(&format!("{value}\n"))?;
+                crate::output::print(&format!("{}\n", with_old_keys(value)))?;
             }
             failed = true;
         }
@@ -127,17 +128,14 @@ fn undo_one(
         journal => journal,
     };
     let Some(journal) = journal else {
-        bail!(
-            "process {pid} has not been changed by Fettle, or all is taken back{}",
-            no_log(folder)
-        );
+        bail!("process {pid} has not been changed by Fettle, or all is reverted{}", no_log(folder));
     };
     let undone = fettle_live::undo(journal, how)?;
     done(pid, &undone);
     if args.all {
-        for heir in undone.heirs {
-            if let Some(journal) = Journal::open(folder, heir)? {
-                done(heir, &fettle_live::undo(journal, how)?);
+        for forked_child in undone.forked_children {
+            if let Some(journal) = Journal::open(folder, forked_child)? {
+                done(forked_child, &fettle_live::undo(journal, how)?);
             }
         }
     }
@@ -159,11 +157,11 @@ fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> 
         let value = json!({
             "version": 1, "pid": pid, "gone": undone.gone, "restored": undone.restored,
             "closed": undone.closed, "conflicts": conflicts, "freed": undone.freed,
-            "heirs": undone.heirs, "changed": undone.changed,
+            "forked_children": undone.forked_children, "changed": undone.changed,
             "kept": undone.kept.as_ref().map(|(bytes, _)| bytes),
-            "why_kept": undone.kept.as_ref().map(|(_, why)| why), "stops_ms": stops,
+            "why_kept": undone.kept.as_ref().map(|(_, why)| why), "pauses_ms": stops,
         });
-        return crate::output::print(&format!("{value}\n"));
+        return crate::output::print(&format!("{}\n", with_old_keys(value)));
     }
     let mut text = match undone.gone {
         true => format!("{pid}: it has ended, or runs another program; nothing to revert\n"),
@@ -189,8 +187,8 @@ fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> 
             "{pid}: {changed} words of its memory lead to the original instead\n"
         ));
     }
-    if !undone.heirs.is_empty() {
-        let pids: Vec<String> = undone.heirs.iter().map(ToString::to_string).collect();
+    if !undone.forked_children.is_empty() {
+        let pids: Vec<String> = undone.forked_children.iter().map(ToString::to_string).collect();
         text.push_str(&format!(
             "{pid}: processes that it forked inherited the patches: {}; `fettle undo --group` \
              reverts those, too\n",
@@ -204,7 +202,7 @@ fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> 
         ));
     }
     for at in &undone.conflicts {
-        text.push_str(&format!("{pid}: somebody else has changed {at} since; it stays so\n"));
+        text.push_str(&format!("{pid}: another program has changed {at} since; it stays so\n"));
     }
     crate::output::print(&text)
 }

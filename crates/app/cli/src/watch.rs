@@ -146,13 +146,13 @@ fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<E
 fn replay(rules: Vec<Rule>, file: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     let input = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut judge = Judge::new(rules.clone());
-    let (mut looks, mut begin) = (0u64, None);
+    let (mut pc_samples, mut begin) = (0u64, None);
     let mut held = vec![0u64; rules.len()];
     let mut met = vec![false; rules.len()];
     let mut programs = std::collections::HashMap::new();
     for look in recording::read(BufReader::new(input)) {
         let look: Look = look.map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
-        looks += 1;
+        pc_samples += 1;
         let begin_ns = *begin.get_or_insert(look.at_ns);
         for process in &look.processes {
             programs.insert(process.id, process.program.clone());
@@ -191,7 +191,7 @@ fn replay(rules: Vec<Rule>, file: &Path, as_json: bool) -> anyhow::Result<ExitCo
         };
     }
     if !as_json {
-        output::print(&format!("{last}{} looks\n", looks))?;
+        output::print(&format!("{last}{} looks\n", pc_samples))?;
     }
     Ok(ExitCode::from(u8::from(held.iter().any(|held| *held > 0))))
 }

@@ -73,9 +73,9 @@ fn one(value: &str, calls: u64) -> (String, u64) {
 fn assert_unchanged(bench: &Bench, options: &[&str], program: &str) {
     let plain = Command::new(program).output().unwrap();
     let recorded = bench.record(options, &[program]);
-    let told = String::from_utf8_lossy(&recorded.stderr);
-    assert_eq!(recorded.stdout, plain.stdout, "{told}");
-    assert_eq!(recorded.status.code(), Some(7), "{told}");
+    let reported = String::from_utf8_lossy(&recorded.stderr);
+    assert_eq!(recorded.stdout, plain.stdout, "{reported}");
+    assert_eq!(recorded.status.code(), Some(7), "{reported}");
 }
 
 #[test]
@@ -146,9 +146,9 @@ fn locks_of_the_library_of_the_system() {
     let bench = Bench::new();
     let program = bench.build_from("locked.c", &["-O2", "-pthread"]);
     let output = bench.record(&["--locks"], &[&program]);
-    let (out, told) =
+    let (out, reported) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(7), "{told}");
+    assert_eq!(output.status.code(), Some(7), "{reported}");
     let addresses: Vec<&str> = out.split_whitespace().collect();
 
     let mut requests = Command::new(env!("CARGO_BIN_EXE_fettle"));
@@ -199,9 +199,9 @@ fn wrong_requests_are_refused() {
     let bench = Bench::new();
     let refused = |options: &[&str], words: &str| {
         let output = bench.record(options, &["/bin/true"]);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(words), "{told}");
+        let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{reported}");
+        assert!(reported.contains(words), "{reported}");
         assert!(!bench.trace().exists());
     };
     refused(&["--args", "int f(frob x)"], "column 7");
@@ -211,8 +211,8 @@ fn wrong_requests_are_refused() {
     // A name that matches nothing is reported, and the program runs.
     let output = bench.record(&["--args", "no_such_function"], &["/bin/true"]);
     assert!(output.status.success());
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("no function has the name"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(reported.contains("no function has the name"), "{reported}");
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Bench {
     }
 
     /// A program that has rewritten text, and was sent SIGUSR1 then.
-    fn tuned_then_told(&self, source: &str, flags: &[&str]) -> Running {
+    fn tuned_then_reported(&self, source: &str, flags: &[&str]) -> Running {
         let mut running = self.start(&self.build(source, flags));
         self.tune(running.pid(), 1, &[]);
         running.signal("-USR1");
@@ -123,9 +123,9 @@ fn is_kept_by_memory(undone: &Value) -> bool {
 }
 
 #[test]
-fn what_memory_keeps_of_new_code_leads_to_the_original_where_that_is_wanted() {
+fn what_memory_keeps_of_rewritten_text_leads_to_the_original_where_that_is_wanted() {
     let bench = Bench::new();
-    let running = bench.tuned_then_told("keeper.c", &[]);
+    let running = bench.tuned_then_reported("keeper.c", &[]);
     let pid = running.pid();
     let (status, undone) = bench.json(&["undo", &pid.to_string(), "--wait", "2"]);
     assert!(status == 1 && is_kept_by_memory(&undone), "{undone}");
@@ -142,7 +142,7 @@ fn what_memory_keeps_of_new_code_leads_to_the_original_where_that_is_wanted() {
 #[test]
 fn an_exception_on_its_way_finds_its_handler_in_the_original() {
     let bench = Bench::new();
-    let running = bench.tuned_then_told("cleaning.cpp", &["-O1"]);
+    let running = bench.tuned_then_reported("cleaning.cpp", &["-O1"]);
     let pid = running.pid();
     let (status, undone) = bench.undo(pid);
     assert_eq!(status, 0, "{undone}");
@@ -155,7 +155,7 @@ fn an_exception_on_its_way_finds_its_handler_in_the_original() {
 #[test]
 fn a_stack_that_sleeps_below_the_one_in_use_is_not_forgotten() {
     let bench = Bench::new();
-    let running = bench.tuned_then_told("stacks.c", &["-O1"]);
+    let running = bench.tuned_then_reported("stacks.c", &["-O1"]);
     let pid = running.pid();
     let (status, undone) = bench.json(&["undo", &pid.to_string(), "--wait", "1"]);
     assert!(status == 1 && is_kept_by_memory(&undone), "{undone}");
@@ -169,9 +169,9 @@ fn a_stack_that_sleeps_below_the_one_in_use_is_not_forgotten() {
 /// An unwinder has left on the stack where it found unwind information of rewritten text, and that
 /// is not overwritten.
 #[test]
-fn what_an_exception_has_left_keeps_new_code_unless_that_is_not_wanted() {
+fn what_an_exception_has_left_keeps_rewritten_text_unless_that_is_not_wanted() {
     let bench = Bench::new();
-    let running = bench.tuned_then_told("remains.cpp", &["-O1"]);
+    let running = bench.tuned_then_reported("remains.cpp", &["-O1"]);
     let pid = running.pid();
     let (status, undone) = bench.json(&["undo", &pid.to_string(), "--wait", "1"]);
     assert!(status == 1 && undone["why_kept"].is_string(), "{undone}");
@@ -280,7 +280,7 @@ fn exceptions_through_libraries() {
 /// A debugger has put a breakpoint where a jump to rewritten text is: as long as it may remove it,
 /// that stays.
 #[test]
-fn what_somebody_else_has_changed_keeps_new_code() {
+fn what_somebody_else_has_changed_keeps_rewritten_text() {
     let bench = Bench::new();
     let running = bench.start(&bench.build("spinner.c", &[]));
     let pid = running.pid();
@@ -295,7 +295,7 @@ fn what_somebody_else_has_changed_keeps_new_code() {
     memory.write_all_at(&[!before[0]], at + 1).unwrap();
     let (status, undone) = bench.undo(pid);
     assert_eq!((status, undone["conflicts"].as_array().unwrap().len()), (1, 1), "{undone}");
-    assert!(undone["why_kept"].as_str().unwrap().contains("somebody else"), "{undone}");
+    assert!(undone["why_kept"].as_str().unwrap().contains("another program"), "{undone}");
     assert_ne!(leftovers(pid), Vec::<String>::new());
 
     memory.write_all_at(&before, at + 1).unwrap();
@@ -431,7 +431,7 @@ fn killed_before_any_step() {
 
 /// One damaged log is no reason to leave the others as they are.
 #[test]
-fn all_are_taken_back_but_those_whose_log_is_damaged() {
+fn all_are_reverted_but_those_whose_log_is_damaged() {
     let bench = Bench::new();
     let program = bench.build("thrower.cpp", &["-O3"]);
     let mut both = [bench.start(&program), bench.start(&program)];
@@ -516,7 +516,7 @@ fn another_fettle_is_at_work() {
 
 /// The command that reports work is tried before anything is counted.
 #[test]
-fn a_command_that_tells_nothing_is_told_of_at_once() {
+fn a_command_that_says_nothing_is_reported_at_once() {
     let bench = Bench::new();
     let running = bench.start(&bench.build("sleepers.c", &[]));
     let (pid, work) = (running.pid().to_string(), "echo oops >&2; exit 3");
@@ -672,7 +672,7 @@ fn hot_code_is_found_and_laid_out() {
 }
 
 #[test]
-fn old_and_new_code_are_compared() {
+fn old_and_rewritten_text_are_compared() {
     let bench = Bench::new();
     let running = bench.start(&bench.build("busy.c", &["-no-pie"]));
     let pid = running.pid().to_string();
@@ -699,8 +699,11 @@ fn old_and_new_code_are_compared() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("too little work"), "{said}");
     // What was counted and laid out is reported all the same.
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains("functions ran") && told.contains("not compared: "), "{told}");
+    let reported = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        reported.contains("functions ran") && reported.contains("not compared: "),
+        "{reported}"
+    );
     assert_eq!(differing(idle.pid()), Vec::<String>::new());
     idle.end();
 }
@@ -708,7 +711,7 @@ fn old_and_new_code_are_compared() {
 /// Fettle may be killed between any two writes of a comparison; the program goes on, by original or
 /// by rewritten text.
 #[test]
-fn killed_between_old_and_new_code() {
+fn killed_between_old_and_rewritten_text() {
     let bench = Bench::new();
     let running = bench.start(&bench.build("busy.c", &[]));
     let pid = running.pid();
@@ -785,7 +788,7 @@ fn undo_group(bench: &Bench, pid: i32) -> Vec<Value> {
 }
 
 #[test]
-fn forked_processes_have_new_code_together() {
+fn forked_processes_have_rewritten_text_together() {
     let bench = Bench::new();
     let running = bench.start(&bench.build("forker.c", &[]));
     let pid = running.pid();
@@ -819,7 +822,7 @@ fn forked_processes_have_new_code_together() {
 }
 
 #[test]
-fn new_code_by_birth_is_taken_back() {
+fn inherited_patches_are_reverted() {
     let bench = Bench::new();
     let running = bench.start(&bench.build("forker.c", &["-O1"]));
     let pid = running.pid();
@@ -827,18 +830,19 @@ fn new_code_by_birth_is_taken_back() {
     bench.tune(pid, 5, &["--alone"]);
     assert_eq!(differing(staying(pid)), Vec::<String>::new());
     let begin = Instant::now();
-    let heir = loop {
+    let forked_child = loop {
         assert!(begin.elapsed() < Duration::from_secs(60), "no child was seen");
         let (_, state) = bench.json(&["status", &pid.to_string()]);
-        let heirs = state["processes"][0]["heirs"].as_array().unwrap().clone();
-        if let Some(heir) = heirs.first() {
-            break heir.as_i64().unwrap() as i32;
+        let forked_children = state["processes"][0]["heirs"].as_array().unwrap().clone();
+        if let Some(forked_child) = forked_children.first() {
+            break forked_child.as_i64().unwrap() as i32;
         }
     };
     // It may have ended when we come to it: then there is nothing to revert.
-    let output = bench.fettle(&["undo", &heir.to_string(), "--wait", "60"]).output().unwrap();
+    let output =
+        bench.fettle(&["undo", &forked_child.to_string(), "--wait", "60"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    let gone = !Path::new(&format!("/proc/{heir}/maps")).exists();
+    let gone = !Path::new(&format!("/proc/{forked_child}/maps")).exists();
     assert!(output.status.success() || gone, "{said}");
     assert!(undo_group(&bench, pid).iter().any(|undone| undone["pid"] == pid));
     assert_original(pid);
@@ -907,7 +911,7 @@ fn who_neither_reads_nor_writes_is_compared_by_its_other_calls() {
 }
 
 #[test]
-fn a_family_counts_and_is_compared_together() {
+fn a_process_group_counts_and_is_compared_together() {
     let bench = Bench::new();
     let running = bench.start(&bench.build("forker.c", &["-no-pie"]));
     let pid = running.pid();
@@ -939,7 +943,7 @@ fn has(tool: &str) -> bool {
 }
 
 #[test]
-fn debuggers_and_perf_know_new_code() {
+fn debuggers_and_perf_know_rewritten_text() {
     let bench = Bench::new();
     let running = bench.start(&bench.build("busy.c", &["-g0"]));
     let pid = running.pid().to_string();
@@ -981,7 +985,7 @@ fn debuggers_and_perf_know_new_code() {
     assert!(fs::read_to_string(&map).unwrap().lines().any(|line| line.ends_with(" run.fettle")));
 
     assert_eq!(bench.undo(running.pid()).0, 0);
-    assert!(!map.exists(), "it goes with the new code");
+    assert!(!map.exists(), "it goes with the rewritten text");
     let beside = fs::read_dir(bench.journal(running.pid()).parent().unwrap()).unwrap();
     assert_eq!(beside.count(), 0, "so do the files for gdb");
     assert_eq!(running.end(), "right after many rounds\nexit status: 0");
@@ -1007,7 +1011,7 @@ fn is_known(pid: i32) -> bool {
 }
 
 #[test]
-fn debuggers_find_names_of_new_code_by_themselves() {
+fn debuggers_find_names_of_rewritten_text_by_themselves() {
     if !has("gdb") {
         eprintln!("skipped: there is no gdb (apt-get install gdb)");
         return;
@@ -1015,35 +1019,35 @@ fn debuggers_find_names_of_new_code_by_themselves() {
     let bench = Bench::new();
     let mut running = bench.start(&bench.build("namespaces.c", &[]));
     let pid = running.pid();
-    let tell = |running: &mut Running, pid: i32, signal: &str| {
+    let notify = |running: &mut Running, pid: i32, signal: &str| {
         assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
         let mut line = String::new();
         running.out.read_line(&mut line).unwrap();
         line
     };
-    assert_eq!(tell(&mut running, pid, "-USR1"), "version 1, 1\n");
+    assert_eq!(notify(&mut running, pid, "-USR1"), "version 1, 1\n");
     bench.tune(pid, 1, &[]);
-    assert_eq!(tell(&mut running, pid, "-USR1"), "version 2, 2\n");
+    assert_eq!(notify(&mut running, pid, "-USR1"), "version 2, 2\n");
     assert!(is_known(pid));
     // A forked child has it, too, also when its parent has it no more.
-    assert_eq!(tell(&mut running, pid, "-HUP"), "ready\n");
+    assert_eq!(notify(&mut running, pid, "-HUP"), "ready\n");
     let child = children(pid)[0];
     assert!(is_known(child));
     assert_eq!(bench.undo(pid).0, 0);
-    assert_eq!(tell(&mut running, pid, "-USR1"), "version 1, 1\n");
+    assert_eq!(notify(&mut running, pid, "-USR1"), "version 1, 1\n");
     assert!(!is_known(pid) && is_known(child));
     // The loader opens another namespace, which it hangs behind ours; that stays when ours goes.
-    assert_eq!(tell(&mut running, child, "-USR2"), "version 2, 3\n");
+    assert_eq!(notify(&mut running, child, "-USR2"), "version 2, 3\n");
     assert!(is_known(child));
     assert_eq!(bench.undo(child).0, 0);
-    assert_eq!(tell(&mut running, child, "-USR1"), "version 2, 2\n");
+    assert_eq!(notify(&mut running, child, "-USR1"), "version 2, 2\n");
     assert!(!is_known(child));
     // Ours comes behind those that are there.
     bench.tune(child, 2, &["--alone"]);
-    assert_eq!(tell(&mut running, child, "-USR1"), "version 2, 3\n");
+    assert_eq!(notify(&mut running, child, "-USR1"), "version 2, 3\n");
     assert!(is_known(child));
     assert_eq!(bench.undo(child).0, 0);
-    assert_eq!(tell(&mut running, child, "-USR1"), "version 2, 2\n");
+    assert_eq!(notify(&mut running, child, "-USR1"), "version 2, 2\n");
     assert!(Command::new("kill").arg(child.to_string()).status().unwrap().success());
     assert_eq!(running.end(), "right\nright\nexit status: 0");
 }

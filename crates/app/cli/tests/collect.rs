@@ -123,9 +123,9 @@ fn a_collector_that_is_killed_half_way_has_the_whole_trace_in_the_end() {
         first.child.wait().unwrap();
         second = Some(Collector::start(&folder, &address));
     });
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(7), "{told}");
-    assert!(told.contains("the trace is at the collector"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(7), "{reported}");
+    assert!(reported.contains("the trace is at the collector"), "{reported}");
     let trace = arrived(&second.unwrap().until("arrived"));
     let calls = calls(&trace);
     assert_eq!((calls["leaf_of_all"], calls["walks_leaves"], calls["main"]), (600_000, 2, 1));
@@ -133,7 +133,7 @@ fn a_collector_that_is_killed_half_way_has_the_whole_trace_in_the_end() {
     let manifest = found.manifest();
     assert!(manifest.complete && manifest.losses.is_empty(), "{:?}", manifest.losses);
     let totals = &manifest.totals;
-    assert!(told.contains(&format!("fettle: {} calls", totals.calls)), "{told}");
+    assert!(reported.contains(&format!("fettle: {} calls", totals.calls)), "{reported}");
     assert!(totals.records >= totals.calls && totals.calls > 600_000 && totals.lost == 0);
     assert_eq!(manifest.exit.and_then(|exit| exit.code), Some(7));
     assert!(!folder.join("waiting").exists(), "nothing stays at the recorder");
@@ -156,15 +156,15 @@ fn without_a_collector_nothing_runs_and_what_it_never_takes_is_sent_later() {
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     // It waits for the collector; Ctrl-C ends that.
     let mut err = BufReader::new(child.stderr.take().unwrap());
-    let mut told = String::new();
-    while !told.contains("waiting for the collector") {
-        assert!(err.read_line(&mut told).unwrap() > 0, "{told}");
+    let mut reported = String::new();
+    while !reported.contains("waiting for the collector") {
+        assert!(err.read_line(&mut reported).unwrap() > 0, "{reported}");
     }
     let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(interrupt.unwrap().success());
-    std::io::Read::read_to_string(&mut err, &mut told).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(7), "{told}");
-    assert!(told.contains("were dropped") && told.contains("fettle send"), "{told}");
+    std::io::Read::read_to_string(&mut err, &mut reported).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(7), "{reported}");
+    assert!(reported.contains("were dropped") && reported.contains("fettle send"), "{reported}");
 
     let mut collector = Collector::start(&folder, &address);
     let mut send = Command::new(env!("CARGO_BIN_EXE_fettle"));
@@ -175,10 +175,13 @@ fn without_a_collector_nothing_runs_and_what_it_never_takes_is_sent_later() {
     let found = fettle_trace::Trace::open(&trace).unwrap();
     let manifest = found.manifest();
     let lost = manifest.totals.lost;
-    assert!(lost > 0, "{told}");
+    assert!(lost > 0, "{reported}");
     // All that were made, and those that were open when the program left them.
     let calls_made = manifest.totals.calls;
-    assert!((calls_made..=calls_made + 3).contains(&(manifest.totals.records + lost)), "{told}");
+    assert!(
+        (calls_made..=calls_made + 3).contains(&(manifest.totals.records + lost)),
+        "{reported}"
+    );
     // Exact counts do not come from records.
     assert_eq!(calls(&trace)["leaf_of_all"], 600_000);
 
@@ -188,8 +191,8 @@ fn without_a_collector_nothing_runs_and_what_it_never_takes_is_sent_later() {
     record.arg("-o").arg(folder.join("none")).args(["--", "touch"]).arg(folder.join("touched"));
     let refused = record.output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert!(told.contains("no collector at"), "{told}");
+    let reported = String::from_utf8_lossy(&refused.stderr);
+    assert!(reported.contains("no collector at"), "{reported}");
     assert!(!folder.join("touched").exists() && !folder.join("none").exists());
 }
 
@@ -221,8 +224,8 @@ fn kernel_events_arrive_too() {
         let kinds = &found.manifest().events.kinds;
         let rows = |name: &str| kinds.iter().find(|kind| kind.name == name).map_or(0, |k| k.rows);
         assert!(rows("switch_out") > 0 && rows("sleep") + rows("sleep_done") > 0, "{kinds:?}");
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(told.contains(&format!("{} kernel events", found.manifest().events.rows())));
+        let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(reported.contains(&format!("{} kernel events", found.manifest().events.rows())));
         let threads = found.threads().unwrap();
         assert!(threads.iter().any(|thread| thread.name == "prog"), "{threads:?}");
     }

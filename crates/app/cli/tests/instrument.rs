@@ -141,7 +141,7 @@ fn counts_are_exact_for_every_kind_of_program() {
             }
             let trace = manifest(&trace);
             assert_eq!(trace.totals.lost, 0, "{kind} {mode}");
-            assert_eq!(trace.totals.orphan_exits, 0, "{kind} {mode}");
+            assert_eq!(trace.totals.unmatched_exits, 0, "{kind} {mode}");
             assert_eq!(trace.totals.processes, 2, "{kind} {mode}");
             assert_eq!(trace.totals.threads, 6, "{kind} {mode}");
         }
@@ -165,7 +165,7 @@ fn forks_through_pointers_are_told_apart() {
         let totals = manifest(&trace).totals;
         assert_eq!((totals.processes, totals.threads), (2, 6), "{mode}");
         assert_eq!(calls_by_process(&trace, "mid"), [50, MIDS - 50], "{mode}");
-        assert_eq!((totals.lost, totals.orphan_exits), (0, 0), "{mode}");
+        assert_eq!((totals.lost, totals.unmatched_exits), (0, 0), "{mode}");
     }
 }
 
@@ -262,7 +262,7 @@ fn manifest(path: &Path) -> fettle_trace::Manifest {
 }
 
 #[test]
-fn exceptions_unwind_new_code() {
+fn exceptions_unwind_rewritten_text() {
     let folder = folder("instrument-throws");
     for flags in ["-pie", "-no-pie", "-static", "-static-pie"] {
         let program = folder.join(&flags[1..]);
@@ -310,7 +310,7 @@ fn nothing_is_read_ahead_of_threads_files() {
 /// A program whose files may not become as large as a thread's runs as ever, and the reason why
 /// nothing is recorded is reported.
 #[test]
-fn a_limit_on_files_is_told_of() {
+fn a_limit_on_files_is_reported() {
     let folder = folder("instrument-limited");
     let (program, new) = (folder.join("program"), folder.join("new"));
     compile("cc", COUNTS, &program, &[]);
@@ -518,7 +518,7 @@ fn a_stripped_library_still_records_itself() {
 }
 
 #[test]
-fn a_file_without_room_is_told_of() {
+fn a_file_without_room_is_reported() {
     const BARE: &str = r#"
         __attribute__((noinline)) int leaf(int x) { __asm__ volatile(""); return x * 3 + 1; }
         void _start(void) {
@@ -539,7 +539,7 @@ fn a_file_without_room_is_told_of() {
 }
 
 #[test]
-fn debuggers_name_and_unwind_new_code() {
+fn debuggers_name_and_unwind_rewritten_text() {
     if Command::new("gdb").arg("--version").output().is_err() {
         println!("gdb is not installed: left out");
         return;

@@ -268,7 +268,7 @@ fn followed(trace: &Path, signal: &str) -> (Vec<Value>, Output) {
     let mut follow = fettle();
     follow.args(["requests", "--follow", "--json"]).arg(trace);
     let mut follower = follow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = lines(follower.stdout.take().unwrap())
+    let mut reported = lines(follower.stdout.take().unwrap())
         .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
     // Requests wait for the follower: each is printed while the recording goes on, and nothing else
     // happens until it is.
@@ -282,35 +282,40 @@ fn followed(trace: &Path, signal: &str) -> (Vec<Value>, Output) {
                 std::thread::sleep(Duration::from_millis(200));
             }
         });
-        let first = told.next();
+        let first = reported.next();
         seen.store(true, Ordering::Relaxed);
         all.push(first.expect("a request"));
     });
     for _ in 0..5 {
         get(port);
-        all.push(told.next().expect("a request"));
+        all.push(reported.next().expect("a request"));
     }
     (0..20).for_each(|_| get(port));
     let kill = Command::new("kill").args([signal, &recorder.0.id().to_string()]).status();
     assert!(kill.unwrap().success());
     let _ = recorder.0.wait();
-    all.extend(told);
+    all.extend(reported);
     (all, follower.wait_with_output().unwrap())
 }
 
 /// What was printed of requests while they were recorded is what is found afterwards, of so many at
 /// least.
-fn is_the_same(trace: &Path, mut told: Vec<Value>, least: usize) {
-    let summary = told.pop().unwrap();
-    assert_eq!(summary["summary"]["schemas"][0]["requests"], told.len(), "{summary}");
+fn is_the_same(trace: &Path, mut reported: Vec<Value>, least: usize) {
+    let summary = reported.pop().unwrap();
+    assert_eq!(summary["summary"]["schemas"][0]["requests"], reported.len(), "{summary}");
     let list = fettle().args(["requests", "--list", "--json"]).arg(trace).output().unwrap();
     let whole: Value = serde_json::from_slice(&list.stdout).unwrap();
     let whole = whole["requests"].as_array().unwrap();
-    assert!(told.len() >= least && told.len() == whole.len(), "{} of {}", told.len(), whole.len());
-    told.sort_by_key(|line| line["request"]["id"].as_u64());
+    assert!(
+        reported.len() >= least && reported.len() == whole.len(),
+        "{} of {}",
+        reported.len(),
+        whole.len()
+    );
+    reported.sort_by_key(|line| line["request"]["id"].as_u64());
     let mut whole: Vec<&Value> = whole.iter().collect();
     whole.sort_by_key(|row| row["id"].as_u64());
-    for (live, whole) in told.iter().zip(whole) {
+    for (live, whole) in reported.iter().zip(whole) {
         assert_eq!((&live["version"], &live["schema"]), (&1.into(), &"sockets".into()));
         let live = &live["request"];
         for same in ["schema", "id", "class", "path", "events", "actors", "outcome"] {
@@ -331,18 +336,18 @@ fn requests_are_followed_while_they_are_recorded() {
         return;
     }
     let trace = folder.path().join("live.fettle");
-    let (told, ended) = followed(&trace, "-INT");
+    let (reported, ended) = followed(&trace, "-INT");
     assert!(ended.status.success(), "{ended:?}");
-    is_the_same(&trace, told, 25);
+    is_the_same(&trace, reported, 25);
 
     // A recorder that is killed ends it as well, and it says so.
     let trace = folder.path().join("killed.fettle");
-    let (told, ended) = followed(&trace, "-KILL");
+    let (reported, ended) = followed(&trace, "-KILL");
     assert_eq!(ended.status.code(), Some(1));
     let said = String::from_utf8(ended.stderr).unwrap();
     assert!(said.contains("has gone without ending its recording"), "{said}");
     // What it had not stored yet is gone.
-    is_the_same(&trace, told, 5);
+    is_the_same(&trace, reported, 5);
 
     // Of a recording that has ended it is a list.
     let again = fettle().args(["requests", "--follow", "--json"]).arg(&trace).output().unwrap();

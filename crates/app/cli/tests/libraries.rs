@@ -89,9 +89,9 @@ fn exists(program: &str) -> bool {
 
 /// A pattern that matches nothing is reported; at the end, for libraries may be opened at any time.
 #[test]
-fn patterns_that_match_nothing_are_told() {
+fn patterns_that_match_nothing_are_reported() {
     let bench = Bench::new();
-    let told = |options: &[&str]| {
+    let reported = |options: &[&str]| {
         let trace = bench.path("trace");
         let _ = fs::remove_dir_all(&trace);
         let mut record = Command::new(env!("CARGO_BIN_EXE_fettle"));
@@ -102,19 +102,20 @@ fn patterns_that_match_nothing_are_told() {
     };
     let lib = |pattern: &str| format!("--lib '{pattern}' matches no library");
     let of = |option: &str, pattern: &str| format!("{option} '{pattern}' matches no function");
-    let said = told(&["--lib", "./nonexist", "--lib", "libc.so*", "--skip", "0x1-0x9"]);
+    let said = reported(&["--lib", "./nonexist", "--lib", "libc.so*", "--skip", "0x1-0x9"]);
     assert!(said.contains(&lib("./nonexist")) && said.contains(&of("--skip", "0x1-0x9")), "{said}");
     assert_eq!(said.matches(" matches no ").count(), 2, "{said}");
-    let said = told(&["--lib", "libc.so*", "--only", "zz", "--only", "mallo?", "--skip", "free"]);
+    let said =
+        reported(&["--lib", "libc.so*", "--only", "zz", "--only", "mallo?", "--skip", "free"]);
     assert!(said.contains(&of("--only", "zz")), "{said}");
     assert_eq!(said.matches(" matches no ").count(), 1, "{said}");
-    let said = told(&["--only", "zz"]);
+    let said = reported(&["--only", "zz"]);
     assert!(said.contains(&of("--only", "zz")), "{said}");
     assert!(said.contains("none of the functions that are asked for"), "{said}");
     // Patterns for locks are not the user's.
-    let said = told(&["--locks"]);
+    let said = reported(&["--locks"]);
     assert!(!said.contains(" matches no "), "{said}");
-    assert_eq!(told(&["-q", "--only", "zz", "--lib", "zz"]), "");
+    assert_eq!(reported(&["-q", "--only", "zz", "--lib", "zz"]), "");
 }
 
 /// It cannot open our files, and is given what is in them.

@@ -20,7 +20,7 @@ fn record(options: &[&str], output: &Path, command: &[&str]) -> Trace {
 
 /// Calls of all threads by the names of their functions, in order: depth, duration, off-CPU time, and
 /// flags. Nanoseconds may be rounded otherwise.
-fn told(trace: &Trace) -> Vec<Vec<(String, Call)>> {
+fn reported(trace: &Trace) -> Vec<Vec<(String, Call)>> {
     let names: HashMap<u32, String> =
         trace.functions().unwrap().into_iter().map(|f| (f.id, f.name)).collect();
     let mut all = Vec::new();
@@ -65,8 +65,8 @@ fn calls_of_several_recordings_stand_together() {
 
     // Each call is there, in its place.
     let all = Trace::open(&merged_path).unwrap();
-    let threads: Vec<_> = ones.iter().chain([&third]).flat_map(told).collect();
-    let merged = told(&all);
+    let threads: Vec<_> = ones.iter().chain([&third]).flat_map(reported).collect();
+    let merged = reported(&all);
     assert_eq!(merged.len(), threads.len());
     for (old, new) in threads.iter().zip(&merged) {
         assert_eq!(old.len(), new.len());
@@ -124,8 +124,8 @@ fn arguments_and_switches_come_along() {
     let values = |trace: &Trace| {
         let mut all: Vec<Argument> = Vec::new();
         trace.for_each_argument(|values| all.extend_from_slice(values)).unwrap();
-        let told = |a: Argument| (a.index, a.integer.filter(|_| a.text.is_none()), a.text);
-        all.into_iter().map(told).collect::<Vec<_>>()
+        let reported = |a: Argument| (a.index, a.integer.filter(|_| a.text.is_none()), a.text);
+        all.into_iter().map(reported).collect::<Vec<_>>()
     };
     let wanted: Vec<_> = traces.iter().flat_map(values).collect();
     assert_eq!(wanted.len(), 300);
@@ -155,8 +155,8 @@ fn what_was_measured_otherwise_is_left_out_and_said() {
         ["merge", text(timed.path()), text(counted.path()), "-o", text(&output_path), "--json"];
     let output = fettle(&args);
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let losses = told["losses"].as_array().unwrap();
+    let reported: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let losses = reported["losses"].as_array().unwrap();
     let calls = counted.manifest().totals.calls;
     assert!(calls > 0);
     let of = |loss: &&serde_json::Value| loss["reason"].as_str().unwrap().contains("mode count");

@@ -332,6 +332,6 @@ int main(void) {
             totals.iter().filter(|t| t.function == leaf).map(|t| t.calls).collect();
         calls.sort_unstable();
         assert_eq!(calls, [50, 1000], "{mode}");
-        assert_eq!(trace.manifest().totals.orphan_exits, 0, "{mode}");
+        assert_eq!(trace.manifest().totals.unmatched_exits, 0, "{mode}");
     }
 }

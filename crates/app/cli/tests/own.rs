@@ -114,10 +114,10 @@ fn in_line_and_called() {
     ] {
         let probe = write(folder, name, text);
         let output = record(folder, &probe, &[], &[&program]);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(3), "{name}: {told}");
+        let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{name}: {reported}");
         assert_eq!(output.stdout, b"249750 1498500\n", "{name}");
-        assert!(told.contains(how), "{name}: {told}");
+        assert!(reported.contains(how), "{name}: {reported}");
         assert_eq!(values(folder, "triple"), expected, "{name}");
         let all = 2.min(expected.len());
         assert_eq!(values(folder, "mix")[..all], expected[..all], "{name}");
@@ -137,9 +137,9 @@ fn older_compilers_will_do() {
     let mut record = Command::new(env!("CARGO_BIN_EXE_fettle"));
     record.arg("record").arg("--probe").arg(&probe).arg("--output").arg(folder.join("trace"));
     let recorded = record.args(["--", "/bin/true"]).env("RUSTC", old).output().unwrap();
-    let told = String::from_utf8_lossy(&recorded.stderr);
-    assert_eq!(recorded.status.code(), Some(0), "{told}");
-    assert!(told.contains("fettle_enter is"), "{told}");
+    let reported = String::from_utf8_lossy(&recorded.stderr);
+    assert_eq!(recorded.status.code(), Some(0), "{reported}");
+    assert!(reported.contains("fettle_enter is"), "{reported}");
 }
 
 #[test]
@@ -159,8 +159,8 @@ fn real_programs_behave_as_alone() {
         for program in programs {
             let plain = Command::new(program[0]).args(&program[1..]).output().unwrap();
             let recorded = record(folder, &probe, &["--lib", "libc.so*"], program);
-            let told = String::from_utf8_lossy(&recorded.stderr);
-            assert_eq!(recorded.status.code(), plain.status.code(), "{program:?}: {told}");
+            let reported = String::from_utf8_lossy(&recorded.stderr);
+            assert_eq!(recorded.status.code(), plain.status.code(), "{program:?}: {reported}");
             assert!(recorded.stdout == plain.stdout, "{program:?} with {name}");
         }
     }
@@ -172,9 +172,9 @@ fn errors_say_what_is_wrong() {
     let folder = folder.path();
     let refused = |probe: &Path, words: &str| {
         let output = record(folder, probe, &[], &["/bin/true"]);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(words), "{told}");
+        let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{reported}");
+        assert!(reported.contains(words), "{reported}");
         assert!(!folder.join("trace").exists());
     };
     refused(&folder.join("none.c"), "none.c");

@@ -411,7 +411,7 @@ fn a_server_is_recorded_with_those_that_it_has_forked() {
 }
 
 #[test]
-fn processes_of_a_family_end_while_it_is_recorded() {
+fn processes_of_a_group_end_while_it_is_recorded() {
     let bench = Bench::new("record_running_family_ends");
     let (server, all) = server(&bench, &[]);
     let (pid, trace) = (all[1].to_string(), bench.folder.join("ends"));
@@ -439,7 +439,7 @@ fn processes_of_a_family_end_while_it_is_recorded() {
 }
 
 #[test]
-fn a_killed_recorder_of_a_family_leaves_what_undo_takes_back() {
+fn a_killed_recorder_of_a_group_leaves_what_undo_reverts() {
     let bench = Bench::new("record_running_family_killed");
     // As the first is changed, in the middle, and when all are.
     for (round, pause) in [0, 30, 500].into_iter().enumerate() {
@@ -548,8 +548,8 @@ fn what_is_thrown_past_probes_fills_nothing_up() {
     assert_eq!(catcher.end(), "right after many rounds\nexit status: 0");
     let trace = Trace::open(&trace).unwrap();
     let manifest = trace.manifest();
-    assert!(manifest.totals.left_frames > 110_000, "{:?}", manifest.totals);
-    assert!(manifest.totals.shadow_overflows < 1000, "{:?}", manifest.totals);
+    assert!(manifest.totals.unwound_frames > 110_000, "{:?}", manifest.totals);
+    assert!(manifest.totals.mirror_overflows < 1000, "{:?}", manifest.totals);
     // What was left long ago has not lasted until now.
     for thread in trace.threads().unwrap() {
         let totals = trace.totals().unwrap();
@@ -624,7 +624,7 @@ fn libraries_that_are_opened_meanwhile_are_recorded() {
 }
 
 #[test]
-fn a_recorder_that_is_killed_among_libraries_leaves_what_undo_takes_back() {
+fn a_recorder_that_is_killed_among_libraries_leaves_what_undo_reverts() {
     let bench = Bench::new("record_running_opened_killed");
     for round in 0..6 {
         let mut running = opener(&bench);
@@ -644,8 +644,8 @@ fn a_recorder_that_is_killed_among_libraries_leaves_what_undo_takes_back() {
         // It works, with or without what has been put in its place, whatever it opens.
         open_more(&mut running, round % 3);
         let undone = bench.fettle(&["undo", &pid, "--wait", "60"]).output().unwrap();
-        let told = String::from_utf8_lossy(&undone.stdout);
-        assert!(undone.status.success(), "{round}: {told}{}", said(&undone));
+        let reported = String::from_utf8_lossy(&undone.stdout);
+        assert!(undone.status.success(), "{round}: {reported}{}", said(&undone));
         assert_as_they_were(&bench, &[running.pid()]);
         open_more(&mut running, 2);
         assert_eq!(running.end(), "right after many rounds\nexit status: 0");

@@ -66,7 +66,7 @@ fn signals_reach_the_program_at_once() {
 }
 
 #[test]
-fn what_cannot_be_executed_is_told_as_shells_do() {
+fn what_cannot_be_executed_is_reported_as_shells_do() {
     let bench = Bench::new();
     assert!(bench.can("mkfifo -m 755 fifo && echo text > text && mkdir -m 755 folder"));
     for (program, status) in [
@@ -85,7 +85,7 @@ fn what_cannot_be_executed_is_told_as_shells_do() {
 
 /// The message on a refusal does not name the tracer.
 #[test]
-fn programs_that_trace_are_told_of() {
+fn programs_that_trace_are_reported() {
     let bench = Bench::new();
     let source =
         "#include <sys/ptrace.h>\nint main(void) { return ptrace(PTRACE_TRACEME, 0, 0, 0) != 0; }";
@@ -98,7 +98,7 @@ fn programs_that_trace_are_told_of() {
 
 /// Such a program fails, and the reason is reported.
 #[test]
-fn programs_that_set_their_gs_base_are_told_of() {
+fn programs_that_set_their_gs_base_are_reported() {
     let bench = Bench::new();
     let source = "#include <unistd.h>\n#include <sys/syscall.h>\n\
         __attribute__((noinline)) int twice(int x) { __asm__ volatile(\"\"); return 2 * x; }\n\
@@ -152,7 +152,7 @@ fn what_is_no_range_of_addresses_is_refused() {
 
 /// A trace that is not whole is an error, unless the program has one.
 #[test]
-fn a_full_disk_is_told_by_the_status() {
+fn a_full_disk_is_reported_by_the_status() {
     let bench = Bench::new();
     let mount = "mkdir -p m && mount -t tmpfs -o size=$SIZE none m";
     if !bench.can(&format!("SIZE=1m; unshare -m sh -c '{mount}'")) {
@@ -173,10 +173,10 @@ fn a_full_disk_is_told_by_the_status() {
 fn a_limit_on_files_is_not_taken_for_the_programs_file() {
     let bench = Bench::new();
     let output = bench.shell("ulimit -f 200; $F record -o t --mode count -- bash -c 'echo ran'");
-    let told = said(&output);
-    assert!(output.stdout == b"ran\n" && output.status.success(), "{told}");
-    assert!(told.contains("ulimit -f") && !told.contains("cannot read"), "{told}");
-    assert!(told.contains("; 0 of "), "{told}");
+    let reported = said(&output);
+    assert!(output.stdout == b"ran\n" && output.status.success(), "{reported}");
+    assert!(reported.contains("ulimit -f") && !reported.contains("cannot read"), "{reported}");
+    assert!(reported.contains("; 0 of "), "{reported}");
 }
 
 #[test]

@@ -167,7 +167,7 @@ fn scrape(bench: &Bench, rules: &Path) -> String {
 }
 
 #[test]
-fn what_fails_its_check_is_taken_back() {
+fn what_fails_its_check_is_reverted() {
     let bench = Bench::new("tuned-checked");
     let pid = bench.server.id().to_string();
     // It is tuned by hand; the daemon takes it on.

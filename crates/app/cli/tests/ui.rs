@@ -155,12 +155,12 @@ fn the_page_draws_zooms_and_leads_back() {
 
     // A link restores the view: same time, same call.
     let link = page.value("location.href").unwrap();
-    let told = page.value("document.getElementById('details').innerText").unwrap();
+    let reported = page.value("document.getElementById('details').innerText").unwrap();
     page.open(link.as_str().unwrap()).unwrap();
     page.until(READY).unwrap();
     page.until("document.querySelector('#details .name')?.innerText === 'leaf_of_all'").unwrap();
     assert_eq!(page.value("location.href").unwrap(), link);
-    assert_eq!(page.value("document.getElementById('details').innerText").unwrap(), told);
+    assert_eq!(page.value("document.getElementById('details').innerText").unwrap(), reported);
 
     // The other views.
     page.value("document.getElementById('tab-durations').click()").unwrap();
@@ -188,10 +188,11 @@ fn brushed(tab: &str) -> String {
 
 /// A link restores the same list.
 fn leads_back(page: &mut Browser, tab: &str) {
-    let (link, told) = (page.value("location.href").unwrap(), page.value(&listed(tab)).unwrap());
+    let (link, reported) =
+        (page.value("location.href").unwrap(), page.value(&listed(tab)).unwrap());
     page.open(link.as_str().unwrap()).unwrap();
     page.until(READY).unwrap();
-    page.until(&format!("{} === {told}", listed(tab))).unwrap();
+    page.until(&format!("{} === {reported}", listed(tab))).unwrap();
     assert_eq!(page.value("location.href").unwrap(), link);
 }
 
@@ -577,15 +578,15 @@ fn layouts_of_hot_code_are_shown() {
     let mut layout = Command::new(env!("CARGO_BIN_EXE_fettle"));
     let output = layout.args(["layout", "--json"]).arg(&trace).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let mut told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    told["pid"] = 4711.into();
-    told["kept"] = true.into();
-    told["measured"] = serde_json::json!({
+    let mut reported: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    reported["pid"] = 4711.into();
+    reported["kept"] = true.into();
+    reported["measured"] = serde_json::json!({
         "ratio": 0.875, "low": 0.85, "high": 0.9, "ratios": [0.86, 0.87, 0.9],
         "old_ns": 2e6, "new_ns": 1.75e6, "stops_ms": [0.5, 1.25],
     });
     let file = folder.path().join("tuned.json");
-    std::fs::write(&file, told.to_string()).unwrap();
+    std::fs::write(&file, reported.to_string()).unwrap();
 
     let _served = open(&mut page, &file);
     let text = page.value("document.getElementById('layouts').innerText").unwrap();
@@ -599,7 +600,7 @@ fn layouts_of_hot_code_are_shown() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let module = &told["modules"][0];
+    let module = &reported["modules"][0];
     let cells = page.value("document.querySelectorAll('.cache-map .set').length").unwrap();
     let sets = module["cache_before"]["sets"].as_array().unwrap().len();
     assert_eq!(cells, 2 * sets);
@@ -611,9 +612,9 @@ fn layouts_of_hot_code_are_shown() {
     assert_eq!(page.errors, [] as [String; 0]);
 
     // What was reverted is no headline, whatever its figure.
-    told["kept"] = false.into();
-    told["measured"]["verdict"] = "undecided".into();
-    std::fs::write(&file, told.to_string()).unwrap();
+    reported["kept"] = false.into();
+    reported["measured"]["verdict"] = "undecided".into();
+    std::fs::write(&file, reported.to_string()).unwrap();
     let _served = open(&mut page, &file);
     let headline = page.value("document.querySelector('.measured .big').innerText").unwrap();
     assert_eq!(headline, "reverted: undecided");

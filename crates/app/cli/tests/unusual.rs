@@ -181,7 +181,7 @@ fn what_gains_privileges_gains_them() {
     let said = String::from_utf8_lossy(&recorded.stderr);
     // It has lost its privileges, of which only the kernel knew.
     assert!(said.contains("unreadable ran without probes: its file may be executed"), "{said}");
-    assert!(said.contains("id ran 2 times as if nobody recorded it"), "{said}");
+    assert!(said.contains("id ran 2 times unrecorded"), "{said}");
     let losses = fettle_trace::Trace::open(trace.as_ref()).unwrap().manifest().losses.clone();
     assert!(losses.iter().any(|loss| loss.count == 2), "{losses:?}");
 }
@@ -311,7 +311,7 @@ fn files_may_be_limited() {
     let bench = Bench::new();
     let program = bench.build("crowd.c", "program", &["-pthread"]);
     let trace = bench.trace();
-    for (blocks, command, told) in
+    for (blocks, command, reported) in
         [(1000, "/bin/echo done", "leaves no room for it"), (200_000, &*program, "left no room")]
     {
         let _ = std::fs::remove_dir_all(&trace);
@@ -325,7 +325,7 @@ fn files_may_be_limited() {
         assert_eq!((&output.stdout, output.status), (&plain.stdout, plain.status), "{said}");
         let report = bench.fettle(&["report", &trace]).output().unwrap();
         let report = String::from_utf8_lossy(&report.stdout);
-        assert!(report.contains(told) && report.contains("RLIMIT_FSIZE"), "{report}");
+        assert!(report.contains(reported) && report.contains("RLIMIT_FSIZE"), "{report}");
     }
 }
 
@@ -335,7 +335,8 @@ fn files_may_be_limited() {
 fn address_space_may_be_limited() {
     let bench = Bench::new();
     let trace = bench.trace();
-    for (script, told) in [("ulimit -v 200000; echo $((6*7))", true), ("echo $((6*7))", false)] {
+    for (script, reported) in [("ulimit -v 200000; echo $((6*7))", true), ("echo $((6*7))", false)]
+    {
         let _ = std::fs::remove_dir_all(&trace);
         let mut record = bench.fettle(&["record", "-q", "--mode", "count", "-o", &trace, "--"]);
         let recorded = record.args(["/bin/sh", "-c", script]).output().unwrap();
@@ -343,7 +344,7 @@ fn address_space_may_be_limited() {
         let trace = fettle_trace::Trace::open(trace.as_ref()).unwrap();
         let notes = &trace.manifest().notes;
         let limited = |note: &String| note.contains("limited its address space to 195 MiB");
-        assert_eq!(notes.iter().any(limited), told, "{notes:?}");
+        assert_eq!(notes.iter().any(limited), reported, "{notes:?}");
     }
 }
 
@@ -543,9 +544,9 @@ fn calls_that_were_left_are_no_damage() {
 }
 
 #[test]
-fn calls_that_have_not_ended_are_told() {
+fn calls_that_have_not_ended_are_reported() {
     let bench = Bench::new();
-    for (mode, program, told) in
+    for (mode, program, reported) in
         [("time", "/bin/sh", true), ("cpu", "/bin/sh", true), ("time", "/bin/true", false)]
     {
         let (recorded, whole) = bench.record(&["--mode", mode], program);
@@ -554,7 +555,7 @@ fn calls_that_have_not_ended_are_told() {
         let notes = &trace.manifest().notes;
         assert_eq!(
             notes.iter().any(|note| note.contains("calls had not ended")),
-            told,
+            reported,
             "{notes:?}"
         );
     }
@@ -626,7 +627,7 @@ fn a_call_that_returns_twice_is_no_loss() {
         assert_eq!(recorded.status.code(), Some(7), "{mode}: {recorded:?}");
         let trace = fettle_trace::Trace::open(trace.as_ref()).unwrap();
         let totals = &trace.manifest().totals;
-        assert_eq!((totals.processes, totals.orphan_exits), (3, 0), "{mode}");
+        assert_eq!((totals.processes, totals.unmatched_exits), (3, 0), "{mode}");
     }
 }
 
@@ -686,27 +687,27 @@ fn a_program_has_its_status_and_descriptors_whatever_fettle_can_say() {
 
 /// Where functions are not known, it is reported how much code that is.
 #[test]
-fn code_in_no_known_function_is_told() {
+fn code_in_no_known_function_is_reported() {
     let bench = Bench::new();
     let bare = ["-s", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
-    for (flags, is_told) in [(&bare[..], true), (&bare[..1], false)] {
+    for (flags, is_reported) in [(&bare[..], true), (&bare[..1], false)] {
         let program = bench.build("unnamed.c", "program", flags);
         let lifted = bench.fettle(&["lift", &program]).output().unwrap();
         let lifted = String::from_utf8_lossy(&lifted.stdout).into_owned();
-        assert_eq!(lifted.contains("bytes of code (9"), is_told, "{lifted}");
-        assert_eq!(lifted.contains(" lie in no known function"), is_told, "{lifted}");
+        assert_eq!(lifted.contains("bytes of code (9"), is_reported, "{lifted}");
+        assert_eq!(lifted.contains(" lie in no known function"), is_reported, "{lifted}");
         let json = bench.fettle(&["lift", "--json", &program]).output().unwrap();
         let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
         let unknown = json["unknown_code_bytes"].as_u64().unwrap();
-        assert_eq!(unknown > 8192, is_told, "{json}");
+        assert_eq!(unknown > 8192, is_reported, "{json}");
         assert!(unknown < json["all_code_bytes"].as_u64().unwrap(), "{json}");
         // Of a plan from the cache, too.
         for _ in 0..2 {
             bench.same(&["count"], &program);
             let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
-            let told = format!("{program}: {unknown} of ");
+            let reported = format!("{program}: {unknown} of ");
             let notes = &trace.manifest().notes;
-            assert_eq!(notes.iter().any(|n| n.starts_with(&told)), is_told, "{notes:?}");
+            assert_eq!(notes.iter().any(|n| n.starts_with(&reported)), is_reported, "{notes:?}");
         }
     }
 }
@@ -749,7 +750,7 @@ print(wrong)
 
 /// A limit on the user's processes is reported before the program runs.
 #[test]
-fn too_few_processes_are_told_before_anything_runs() {
+fn too_few_processes_are_reported_before_anything_runs() {
     let bench = Bench::new();
     // Root has no such limit.
     let mut limited = Command::new("setpriv");
@@ -776,10 +777,10 @@ fn a_long_recording_is_converted_by_its_first_reader() {
     record.args(["--on-full", "wait", "--", &program, &CALLS.to_string()]);
     let output = record.output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let told: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
-    assert_eq!((&told["deferred"], &told["lost"]), (&true.into(), &0.into()), "{told}");
+    let reported: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!((&reported["deferred"], &reported["lost"]), (&true.into(), &0.into()), "{reported}");
     // With `main`, and others of the program's that run before it.
-    let records = told["records"].as_u64().unwrap();
+    let records = reported["records"].as_u64().unwrap();
     assert!((CALLS + 1..CALLS + 20).contains(&records), "{records}");
     assert!(!bench.path("trace/calls").exists());
 

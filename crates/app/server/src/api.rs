@@ -15,10 +15,10 @@ use crate::app::App;
 use crate::calls::{CallId, Wanted};
 use crate::range::{Range, RangeTree};
 use crate::requests;
-use crate::timelines::{TOLD, Timelines};
+use crate::timelines::{REPORTED, Timelines};
 use crate::track::Viewport;
 use crate::views::{
-    CallsView, DetailView, DurationsView, LiveView, RangeView, ReportView, ToldView, TraceView,
+    CallsView, DetailView, DurationsView, LiveView, RangeView, ReportView, ReportedView, TraceView,
 };
 use crate::wire::{Answer, OFF_CPU};
 
@@ -193,7 +193,7 @@ struct RangeQuery {
 async fn range(State(app): State<Arc<App>>, Query(query): Query<RangeQuery>) -> Answered {
     let (from_ns, to_ns) = Window { from: query.from, to: query.to }.checked()?;
     if query.cpu && !app.shown().trace().manifest().switches {
-        return Err(bad("this trace does not tell when threads were off the processor"));
+        return Err(bad("this trace does not have when threads were off-CPU"));
     }
     let range = Range { from_ns, to_ns, thread: query.thread, cpu: query.cpu };
     let view = at_length(&app, move |timelines| RangeView::new(&RangeTree::new(timelines, range)));
@@ -211,12 +211,12 @@ async fn call(State(app): State<Arc<App>>, Query(query): Query<CallQuery>) -> An
     let CallQuery { thread, depth, index } = query;
     let id = CallId { thread, depth, index };
     let none = || Failure(StatusCode::NOT_FOUND, "there is no such call".to_owned());
-    if depth < TOLD {
+    if depth < REPORTED {
         let view = at_length(&app, move |timelines| DetailView::new(timelines, id)).await?;
         return json(&view.ok_or_else(none)?);
     }
     let trace = app.shown().trace().clone();
-    let view = at_length(&app, move |timelines| ToldView::new(&trace, timelines, id)).await?;
+    let view = at_length(&app, move |timelines| ReportedView::new(&trace, timelines, id)).await?;
     json(&view.map_err(broken)?.ok_or_else(none)?)
 }
 

@@ -118,7 +118,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Status and sentence.
-    pub fn told(self) -> (StatusCode, &'static str) {
+    pub fn reported(self) -> (StatusCode, &'static str) {
         match self {
             Refusal::Host => (StatusCode::MISDIRECTED_REQUEST, "no server of this name is here"),
             Refusal::Origin => (StatusCode::FORBIDDEN, "another page may not ask here"),

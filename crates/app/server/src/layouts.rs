@@ -118,14 +118,14 @@ struct Ways {
 struct Counted {
     processes: u64,
     passages: u64,
-    looks: Option<Looks>,
+    looks: Option<SampleCounts>,
     jumps: u64,
     stops_ms: Vec<f64>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct Looks {
+struct SampleCounts {
     all: u64,
     in_functions: u64,
 }

@@ -17,9 +17,9 @@ mod guard;
 mod label;
 mod layouts;
 pub mod range;
+mod reported;
 mod requests;
 pub mod timelines;
-mod told;
 pub mod track;
 mod views;
 mod wire;
@@ -179,7 +179,7 @@ fn router(guard: Arc<Guard>, api: axum::Router) -> axum::Router {
 async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let mut response = match guard.admit(request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => refusal.told().into_response(),
+        Err(refusal) => refusal.reported().into_response(),
     };
     for (name, value) in guard::HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -191,6 +191,6 @@ async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) 
 async fn token_guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.admit_to_trace(request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => refusal.told().into_response(),
+        Err(refusal) => refusal.reported().into_response(),
     }
 }

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::Result;
 use crate::label::{Label, Named};
-use crate::told::{self, Telling};
+use crate::reported::{self, Reporting};
 use crate::track::{Span, Track};
 
 /// Calls held at most: sixteen bytes each, and a third more for the pyramid.
@@ -48,27 +48,27 @@ pub struct Timeline {
     /// When it was switched out; labels are [`WAITED`] and [`PREEMPTED`].
     pub off_cpu: Track,
     /// Tracks made from its events: what it did, what lasted, each event.
-    pub told: Vec<Track>,
+    pub reported: Vec<Track>,
 }
 
 /// Number of the first row of [`Timeline::told`]. Rows before it are calls of that depth.
-pub const TOLD: u32 = 1 << 16;
+pub const REPORTED: u32 = 1 << 16;
 
 impl Timeline {
     /// A timeline without calls and events.
     pub fn new(thread: Thread) -> Timeline {
-        Timeline { thread, depths: Vec::new(), off_cpu: Track::default(), told: Vec::new() }
+        Timeline { thread, depths: Vec::new(), off_cpu: Track::default(), reported: Vec::new() }
     }
 
     /// All rows from top to bottom, with their numbers.
     pub fn rows(&self) -> impl Iterator<Item = (u32, &Track)> {
-        (0..).zip(&self.depths).chain((TOLD..).zip(&self.told))
+        (0..).zip(&self.depths).chain((REPORTED..).zip(&self.reported))
     }
 
     /// The row of this number.
     pub fn row(&self, number: u32) -> Option<&Track> {
-        match number.checked_sub(TOLD) {
-            Some(place) => self.told.get(place as usize),
+        match number.checked_sub(REPORTED) {
+            Some(place) => self.reported.get(place as usize),
             None => self.depths.get(number as usize),
         }
     }
@@ -101,7 +101,7 @@ impl Timelines {
             .unwrap_or_else(|error| warnings.push(error.to_string()));
         let telling = reader.events(trace).unwrap_or_else(|error| {
             warnings.push(error.to_string());
-            Telling::default()
+            Reporting::default()
         });
         Ok(reader.finish(trace, telling, warnings))
     }
@@ -206,29 +206,29 @@ impl Reader {
     }
 
     /// Adds tracks made from events, with labels behind those of functions.
-    fn events(&mut self, trace: &Trace) -> Result<Telling> {
+    fn events(&mut self, trace: &Trace) -> Result<Reporting> {
         let threads: Vec<Thread> = self.timelines.iter().map(|one| one.thread.clone()).collect();
-        let mut telling = told::read(trace, &threads, self.functions.len() as u32)?;
+        let mut telling = reported::read(trace, &threads, self.functions.len() as u32)?;
         for thread in telling.unknown.drain(..) {
             self.by_index.insert(thread.index, self.timelines.len());
             self.timelines.push(Timeline::new(thread));
         }
-        for (index, told) in telling.threads.drain() {
+        for (index, reported) in telling.threads.drain() {
             let at = self.thread(index);
-            self.timelines[at].told = told.rows();
+            self.timelines[at].reported = reported.rows();
         }
         Ok(telling)
     }
 
-    fn finish(self, trace: &Trace, telling: Telling, mut warnings: Vec<String>) -> Timelines {
+    fn finish(self, trace: &Trace, telling: Reporting, mut warnings: Vec<String>) -> Timelines {
         let mut threads = self.timelines;
         let mut end_ns = trace.manifest().duration_ns;
         for timeline in &mut threads {
             let rows = timeline.depths.iter_mut().chain([&mut timeline.off_cpu]);
-            rows.chain(&mut timeline.told).for_each(Track::finish);
+            rows.chain(&mut timeline.reported).for_each(Track::finish);
             end_ns = end_ns.max(timeline.thread.end_ns);
             let last = |track: &Track| track.span(track.len().checked_sub(1)?);
-            let ends = timeline.depths.first().into_iter().chain(&timeline.told);
+            let ends = timeline.depths.first().into_iter().chain(&timeline.reported);
             end_ns = ends.filter_map(last).fold(end_ns, |end_ns, span| end_ns.max(span.end_ns()));
         }
         threads.sort_by_key(|timeline| timeline.thread.index);

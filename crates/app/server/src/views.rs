@@ -80,7 +80,8 @@ struct ThreadView<'a> {
     /// Rows that its calls take.
     depths: usize,
     /// Rows made from its events.
-    told: usize,
+    #[serde(rename = "told")]
+    reported: usize,
     /// Its events.
     events: usize,
     /// Whether it has off-CPU times.
@@ -155,8 +156,8 @@ impl<'a> ThreadView<'a> {
             calls: timeline.depths.iter().map(|track| track.len()).sum(),
             lost: thread.lost,
             depths: timeline.depths.len(),
-            told: timeline.told.len(),
-            events: timeline.told.last().map_or(0, |events| events.len()),
+            reported: timeline.reported.len(),
+            events: timeline.reported.last().map_or(0, |events| events.len()),
             off_cpu: !timeline.off_cpu.is_empty(),
         }
     }
@@ -340,7 +341,7 @@ impl DetailView {
 
 /// What the events of a thread say of one time, with the fields of the event.
 #[derive(Serialize)]
-pub struct ToldView {
+pub struct ReportedView {
     version: u32,
     #[serde(flatten)]
     call: CallView,
@@ -351,13 +352,13 @@ pub struct ToldView {
     behind: Option<CallView>,
 }
 
-impl ToldView {
+impl ReportedView {
     /// The details of a span of such a row.
     pub fn new(
         trace: &Trace,
         timelines: &Timelines,
         id: CallId,
-    ) -> fettle_follow::Result<Option<ToldView>> {
+    ) -> fettle_follow::Result<Option<ReportedView>> {
         let Some(timeline) = timelines.thread(id.thread) else { return Ok(None) };
         let Some(row) = timeline.row(id.depth) else { return Ok(None) };
         let Some(span) = row.span(id.index as usize) else { return Ok(None) };
@@ -376,7 +377,7 @@ impl ToldView {
             }
             _ => None,
         };
-        Ok(Some(ToldView {
+        Ok(Some(ReportedView {
             version: VERSION,
             call: CallView::new(id, span),
             fields: fields.unwrap_or_default(),

@@ -22,14 +22,14 @@ pub struct ThreadBlock {
     pub address: u64,
     /// Bytes of call-stack mirror in use. A frame is pushed by moving this first and storing
     /// second, so that a signal handler's frames lie above a half-stored one.
-    pub shadow_used: u64,
+    pub mirror_used: u64,
     /// Unmatched exits, which found no frame of theirs on the call-stack mirror (coroutines, frames
     /// entered before recording began).
-    pub orphan_exits: u64,
+    pub unmatched_exits: u64,
     /// Unwound frames: closed because of an exception, `longjmp` or `exit`.
-    pub left_frames: u64,
+    pub unwound_frames: u64,
     /// Entries that found the call-stack mirror full.
-    pub shadow_overflows: u64,
+    pub mirror_overflows: u64,
     /// Cursors of the ring at [`RING`].
     pub ring: RingCursors,
     /// Seed of the sampling intervals, never 0.
@@ -38,7 +38,7 @@ pub struct ThreadBlock {
     pub accumulators: u64,
     /// 1 if every call leaves a record in the ring.
     pub records: u64,
-    /// Sampling only: [`ShadowFrame::stack_pointer`] of the frame on top, or `u64::MAX` if there is
+    /// Sampling only: [`MirrorFrame::stack_pointer`] of the frame on top, or `u64::MAX` if there is
     /// none; 0 in other modes.
     pub top_stack_pointer: u64,
     /// Programs that attach themselves only: the value that makes the sum of it, the thread pointer
@@ -89,7 +89,7 @@ pub enum Clock {
 /// frame, which is of no function.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ShadowFrame {
+pub struct MirrorFrame {
     /// Time-stamp counter at entry.
     pub start: u64,
     /// Stack pointer at entry: the address of the return address. Shows at any exit whose frame is
@@ -156,11 +156,11 @@ pub const TICKS_PER_MARK: u64 = 1 << 17;
 pub const OWN_WORDS: usize = 4;
 
 /// Offset of the call-stack mirror in a thread block.
-pub const SHADOW: u32 = 0x1000;
+pub const MIRROR: u32 = 0x1000;
 /// Bytes of call-stack mirror: 131,072 frames.
-pub const SHADOW_BYTES: u32 = 5 << 20;
+pub const MIRROR_BYTES: u32 = 5 << 20;
 /// Offset of the ring.
-pub const RING: u32 = SHADOW + SHADOW_BYTES + 0x1000;
+pub const RING: u32 = MIRROR + MIRROR_BYTES + 0x1000;
 
 /// Offset of the accumulators and counters in a thread block whose ring has this many bytes.
 pub const fn counters(ring_bytes: u32) -> u32 {
@@ -171,10 +171,10 @@ const _: () = {
     use core::mem::offset_of;
     assert!(size_of::<ThreadBlock>() == 320);
     assert!(offset_of!(ThreadBlock, address) == 24);
-    assert!(offset_of!(ThreadBlock, shadow_used) == 32);
-    assert!(offset_of!(ThreadBlock, orphan_exits) == 40);
-    assert!(offset_of!(ThreadBlock, left_frames) == 48);
-    assert!(offset_of!(ThreadBlock, shadow_overflows) == 56);
+    assert!(offset_of!(ThreadBlock, mirror_used) == 32);
+    assert!(offset_of!(ThreadBlock, unmatched_exits) == 40);
+    assert!(offset_of!(ThreadBlock, unwound_frames) == 48);
+    assert!(offset_of!(ThreadBlock, mirror_overflows) == 56);
     assert!(offset_of!(ThreadBlock, ring) == 64);
     assert!(offset_of!(ThreadBlock, random) == 192);
     assert!(offset_of!(ThreadBlock, accumulators) == 200);
@@ -186,6 +186,6 @@ const _: () = {
     assert!(offset_of!(ThreadBlock, alive) == 248);
     assert!(offset_of!(ThreadBlock, ended) == 256);
     assert!(offset_of!(ThreadBlock, interval_max) == 264);
-    assert!(size_of::<ShadowFrame>() == 40);
+    assert!(size_of::<MirrorFrame>() == 40);
     assert!(size_of::<Accumulator>() == 48);
 };

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! gs:0            ThreadBlock: ring cursors, depth of the call-stack mirror, losses
-//! gs:SHADOW       call-stack mirror: one ShadowFrame per probed activation in progress
+//! gs:MIRROR       call-stack mirror: one MirrorFrame per probed activation in progress
 //! gs:RING         ring of records, a power of two in size
 //! gs:COUNTERS     accumulators and counters, indexed by the identifiers in the code
 //! ```

@@ -21,7 +21,7 @@ pub struct Claim<'a> {
     /// function's rewritten text.
     pub tables: &'a [(u32, PlannedTable)],
     /// Jumps from original to rewritten text.
-    pub springboards: &'a [(LinkAddr, u32)],
+    pub entry_patches: &'a [(LinkAddr, u32)],
     /// What is needed when control leaves.
     pub exits: ExitLiveness,
     /// The function counts on its callees to keep more than the ABI says: what it was made by takes no

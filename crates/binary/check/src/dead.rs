@@ -44,7 +44,7 @@ pub(crate) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
                 }
             }
             // Nothing below the stack pointer is in use where control leaves.
-            Kind::Block | Kind::Own | Kind::OwnCall(_) if stretch.leaving => {
+            Kind::Block | Kind::Own | Kind::UserCall(_) if stretch.leaving => {
                 at_exit(walk, at, clobbers)?;
             }
             Kind::CountExit
@@ -63,7 +63,7 @@ pub(crate) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
             | Kind::SampleEntry
             | Kind::Enter(_)
             | Kind::Own
-            | Kind::OwnCall(_)
+            | Kind::UserCall(_)
             | Kind::LockEnter => {
                 search(walk, at, clobbers, PASSED)?;
             }

@@ -7,7 +7,7 @@ use crate::summary::{Kind, ProbeFault};
 
 /// What the checker found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("new code for {at}: {what}")]
+#[error("rewritten text for {at}: {what}")]
 pub struct CheckError {
     /// Original address.
     pub at: LinkAddr,
@@ -29,7 +29,7 @@ pub enum Fault {
     #[error("control flow that is not followed")]
     StrangeFlow,
     /// The rewritten text ends.
-    #[error("the new code ends too early")]
+    #[error("the rewritten text ends too early")]
     TooShort,
     /// Another instruction than the original's.
     #[error("another instruction than the original's")]
@@ -95,8 +95,8 @@ pub enum Fault {
     #[error("a jump table that may not be moved")]
     Unmovable,
     /// A jump from original to rewritten text is missing or leads elsewhere.
-    #[error("a springboard is missing or leads elsewhere")]
-    Springboard,
+    #[error("an entry patch is missing or leads elsewhere")]
+    EntryPatch,
     /// Rules for finding the caller differ, or cannot be read.
     #[error("other unwind rules")]
     Unwind,

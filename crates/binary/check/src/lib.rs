@@ -25,13 +25,13 @@ mod claim;
 mod convention;
 mod dead;
 mod fault;
-pub mod own;
 mod pointer;
 mod probe;
 mod seen;
 mod summary;
 mod tables;
 mod unwind;
+pub mod user_probe;
 mod uses;
 mod walk;
 
@@ -44,7 +44,7 @@ pub use fault::{CheckError, Fault};
 pub use summary::ProbeFault;
 
 use probe::Shapes;
-use seen::Eyes;
+use seen::FormDecoder;
 use walk::{Scratch, Walk};
 
 /// Checks functions of one image; one per thread.
@@ -52,7 +52,7 @@ pub struct Checker<'a> {
     image: &'a Image,
     shapes: Shapes,
     scratch: Scratch,
-    forms: Forms<Eyes>,
+    forms: Forms<FormDecoder>,
     rows: Option<unwind::Rows<'a>>,
 }
 

@@ -81,15 +81,15 @@ impl Seen {
 }
 
 /// Looks at instructions that were not seen before.
-pub(crate) struct Eyes(InstructionInfoFactory);
+pub(crate) struct FormDecoder(InstructionInfoFactory);
 
-impl Default for Eyes {
+impl Default for FormDecoder {
     fn default() -> Self {
-        Eyes(InstructionInfoFactory::new())
+        FormDecoder(InstructionInfoFactory::new())
     }
 }
 
-impl Learn for Eyes {
+impl Learn for FormDecoder {
     type Known = Seen;
 
     fn learn(&mut self, insn: &Instruction) -> Seen {

@@ -33,7 +33,7 @@ pub enum Kind {
     /// Ends a timed call.
     SampleExit,
     /// Has the agent call this function of the user probe.
-    OwnCall(u32),
+    UserCall(u32),
     /// Tells the agent that a function of locks begins.
     LockEnter,
     /// Tells it that one returns, if it has asked for that.

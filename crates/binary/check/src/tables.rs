@@ -13,7 +13,7 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use crate::fault::{CheckError, Fault, fail};
 use crate::seen::Step;
 use crate::walk::Walk;
-use fettle_code::{PlannedEntry, SPRINGBOARD_SIZE};
+use fettle_code::{ENTRY_PATCH_SIZE, PlannedEntry};
 
 pub(crate) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
     let claim = walk.claim;
@@ -54,7 +54,7 @@ pub(crate) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
             return fail(*named_at, Fault::Unmovable);
         }
     }
-    springboards(walk)
+    entry_patches(walk)
 }
 
 /// Where the rewritten text for the block at `to` is; the walk has checked that it is there.
@@ -327,7 +327,7 @@ fn transfer(walk: &Walk<'_, '_>, index: usize, table: &JumpTable, state: &mut St
 
 /// Original code must lead to rewritten text at the entry, and wherever a table leads that was not
 /// copied.
-fn springboards(walk: &Walk<'_, '_>) -> Result<(), CheckError> {
+fn entry_patches(walk: &Walk<'_, '_>) -> Result<(), CheckError> {
     let claim = walk.claim;
     let function = claim.function;
     let entry = function.entry.0;
@@ -337,7 +337,7 @@ fn springboards(walk: &Walk<'_, '_>) -> Result<(), CheckError> {
         .is_some_and(|i| i.ip() == entry && i.code() == Code::Endbr64);
     let is_entry = |at: u64| at == entry || endbr && at == entry + 4;
     let mut entries = 0;
-    for (at, to) in claim.springboards {
+    for (at, to) in claim.entry_patches {
         let right = match block_offset(walk, *at) {
             _ if is_entry(at.0) && *to == 0 => {
                 entries += 1;
@@ -347,13 +347,13 @@ fn springboards(walk: &Walk<'_, '_>) -> Result<(), CheckError> {
             None => false,
         };
         let fits = walk.slot(at.0).is_some()
-            && walk.context.image.read(*at, SPRINGBOARD_SIZE as usize).is_some();
+            && walk.context.image.read(*at, ENTRY_PATCH_SIZE as usize).is_some();
         if !right || !fits {
-            return fail(at.0, Fault::Springboard);
+            return fail(at.0, Fault::EntryPatch);
         }
     }
     if entries != 1 {
-        return fail(entry, Fault::Springboard);
+        return fail(entry, Fault::EntryPatch);
     }
     for (t, table) in function.tables.iter().enumerate() {
         // Several jumps may go through one table that is named once.
@@ -367,16 +367,16 @@ fn springboards(walk: &Walk<'_, '_>) -> Result<(), CheckError> {
             continue;
         }
         for to in table.targets() {
-            let boarded = claim.springboards.iter().any(|(at, _)| *at == to);
+            let boarded = claim.entry_patches.iter().any(|(at, _)| *at == to);
             if function.block_at(to).is_some() && !boarded {
-                return fail(to.0, Fault::Springboard);
+                return fail(to.0, Fault::EntryPatch);
             }
         }
     }
-    let mut places: Vec<u64> = claim.springboards.iter().map(|(at, _)| at.0).collect();
+    let mut places: Vec<u64> = claim.entry_patches.iter().map(|(at, _)| at.0).collect();
     places.sort_unstable();
-    if places.windows(2).any(|w| w[1] - w[0] < SPRINGBOARD_SIZE) {
-        return fail(entry, Fault::Springboard);
+    if places.windows(2).any(|w| w[1] - w[0] < ENTRY_PATCH_SIZE) {
+        return fail(entry, Fault::EntryPatch);
     }
     Ok(())
 }

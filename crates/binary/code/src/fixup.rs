@@ -67,9 +67,9 @@ pub enum AgentEntry {
     /// Such a call ends.
     Leave = 6,
     /// A function of the user probe is to run.
-    Own = 9,
+    User = 9,
     /// The same, and it uses vector registers.
-    OwnVectors = 10,
+    UserVectors = 10,
     /// The call-stack mirror has no room for a call.
     Full = 11,
     /// A function of locks begins.

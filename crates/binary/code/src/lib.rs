@@ -8,17 +8,17 @@
 pub mod arguments;
 pub mod emitted;
 pub mod fixup;
-pub mod own;
 pub mod pointers;
 pub mod probing;
 pub mod tables;
 pub mod unwind;
+pub mod user_probe;
 
 pub use arguments::Arguments;
 pub use emitted::{Context, Emitted, Inserted, Part, UnwindPoint};
 pub use fixup::{AgentEntry, Fixup, ProbeFixup};
-pub use own::{Inline, Moment, OwnFunction, OwnProbe, own_call};
 pub use pointers::Pointers;
 pub use probing::{Depth, Mode, Probes, Probing};
-pub use tables::{PlannedEntry, PlannedTable, SPRINGBOARD_SIZE};
+pub use tables::{ENTRY_PATCH_SIZE, PlannedEntry, PlannedTable};
 pub use unwind::{LandingBase, NewLsda, PartUnwind};
+pub use user_probe::{Inline, Moment, UserFunction, UserProbe, user_call};

@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use fettle_abi::block::{SHADOW_BYTES, ShadowFrame};
+use fettle_abi::block::{MIRROR_BYTES, MirrorFrame};
 use fettle_image::LinkAddr;
 use fettle_lift::Function;
 
 use crate::arguments::Arguments;
-use crate::own::OwnProbe;
+use crate::user_probe::UserProbe;
 
 /// Bytes of a frame of the call-stack mirror.
-const FRAME: i32 = size_of::<ShadowFrame>() as i32;
+const FRAME: i32 = size_of::<MirrorFrame>() as i32;
 
 /// What probes measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -31,7 +31,7 @@ pub enum Mode {
     /// How often control goes along each edge between blocks.
     Edges,
     /// What the user probe makes of it.
-    Own,
+    User,
     /// Locks, added up by the agent; only functions of locks have probes.
     Locks,
     /// Nothing: there are no probes, code is only laid out anew.
@@ -48,7 +48,7 @@ impl Mode {
         Mode::Sample,
         Mode::Blocks,
         Mode::Edges,
-        Mode::Own,
+        Mode::User,
         Mode::Locks,
         Mode::Plain,
     ];
@@ -63,7 +63,7 @@ impl Mode {
             Mode::Sample => "sample",
             Mode::Blocks => "blocks",
             Mode::Edges => "edges",
-            Mode::Own => "own",
+            Mode::User => "own",
             Mode::Locks => "locks",
             Mode::Plain => "plain",
         }
@@ -106,7 +106,7 @@ pub struct Depth(u32);
 
 impl Depth {
     /// As deep as the call-stack mirror has room.
-    pub const ALL: Depth = Depth(SHADOW_BYTES - FRAME as u32);
+    pub const ALL: Depth = Depth(MIRROR_BYTES - FRAME as u32);
 
     /// So many calls; at least one.
     pub fn new(calls: u32) -> Depth {
@@ -131,13 +131,13 @@ pub struct Probes<'a> {
     /// What they record of its arguments and result.
     pub arguments: Arguments,
     /// The user probe.
-    pub own: Option<&'a OwnProbe>,
+    pub user_probe: Option<&'a UserProbe>,
 }
 
 impl Probes<'_> {
     /// Probes that measure everything, without arguments.
     pub const fn new(mode: Mode) -> Probes<'static> {
-        Probes { mode, depth: Depth::ALL, arguments: Arguments::NONE, own: None }
+        Probes { mode, depth: Depth::ALL, arguments: Arguments::NONE, user_probe: None }
     }
 
     /// Whether the agent does all of it, because it is too long to be inlined.
@@ -156,13 +156,13 @@ pub struct Probing<'a> {
     /// Functions whose arguments are recorded, by entry.
     pub arguments: Cow<'a, HashMap<LinkAddr, Arguments>>,
     /// The user probe, in the mode of that name.
-    pub own: Option<&'a OwnProbe>,
+    pub user_probe: Option<&'a UserProbe>,
 }
 
 impl Probing<'_> {
     /// Probes that measure everything, without arguments.
     pub fn new(mode: Mode) -> Probing<'static> {
-        Probing { mode, depth: Depth::ALL, arguments: Cow::default(), own: None }
+        Probing { mode, depth: Depth::ALL, arguments: Cow::default(), user_probe: None }
     }
 
     /// Whether calls of `function` are counted once for entry and exit: every call that enters it
@@ -174,6 +174,6 @@ impl Probing<'_> {
     /// What the probes of the function at `entry` do.
     pub fn of(&self, entry: LinkAddr) -> Probes<'_> {
         let arguments = self.arguments.get(&entry).copied().unwrap_or_default();
-        Probes { mode: self.mode, depth: self.depth, arguments, own: self.own }
+        Probes { mode: self.mode, depth: self.depth, arguments, user_probe: self.user_probe }
     }
 }

@@ -59,13 +59,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_much_is_told() {
+    fn only_much_is_reported() {
         let note = |code, unknown| Coverage { code, unknown }.note();
         assert_eq!(note(0, 0), None);
         assert_eq!(note(300, 200), None);
         assert_eq!(note(1 << 20, 1 << 17), None);
-        let told = note(248_005, 206_181).expect("most of it");
-        assert!(told.starts_with("206181 of 248005 bytes of code (83 %)"), "{told}");
+        let reported = note(248_005, 206_181).expect("most of it");
+        assert!(reported.starts_with("206181 of 248005 bytes of code (83 %)"), "{reported}");
         assert!(note(u64::MAX, u64::MAX).is_some());
     }
 }

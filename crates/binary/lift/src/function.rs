@@ -304,7 +304,7 @@ impl SkipReason {
                 "its program translates others, and parts of itself with them"
             }
             SkipReason::Relocation => "a relocation that cannot be carried over",
-            SkipReason::CheckFailed => "the checker did not agree with the new code",
+            SkipReason::CheckFailed => "the checker did not agree with the rewritten text",
             SkipReason::Order => "an order of blocks that is not one of its own",
             SkipReason::InsideAnother => "an entry in the middle of another function",
             SkipReason::LinkerMade => "made by the linker, without a known end",

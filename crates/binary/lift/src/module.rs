@@ -246,7 +246,7 @@ impl Places {
 }
 
 /// Where control goes from one part into the middle of another: jumps, jump tables, handlers.
-fn crossings(part: &Part) -> impl Iterator<Item = LinkAddr> {
+fn jumps_inside(part: &Part) -> impl Iterator<Item = LinkAddr> {
     let own = part.code.range.clone();
     part.code
         .outgoing
@@ -270,7 +270,7 @@ fn follow_across(image: &Image, parts: &mut [Part], places: &Places, context: &T
     let mut into = Vec::new();
     while let Some(i) = work.pop() {
         into.clear();
-        into.extend(crossings(&parts[i]).filter_map(|to| Some((places.part_at(to)?, to))));
+        into.extend(jumps_inside(&parts[i]).filter_map(|to| Some((places.part_at(to)?, to))));
         into.sort_unstable();
         into.dedup();
         // All entries of one part at once: opening it again reads all of it.
@@ -317,7 +317,7 @@ fn group(parts: &[Part], places: &Places) -> Vec<Vec<usize>> {
         let own = table_targets(&code.tables).chain(parts[i].pads.iter().copied());
         let mut own: Vec<LinkAddr> = own.filter(|to| !code.range.contains(to)).collect();
         own.sort_unstable();
-        for to in crossings(&parts[i]) {
+        for to in jumps_inside(&parts[i]) {
             let Some(j) = places.part_at(to) else { continue };
             if places.0[j].start != to || parts[j].cold || own.binary_search(&to).is_ok() {
                 let (a, b) = (find(&mut leader, i), find(&mut leader, j));

@@ -56,10 +56,12 @@ pub fn solve(
     while let Some(i) = work.pop() {
         let (own, summary) = (results[i], &summaries[i]);
         // Each register is a question of its own: a register that is new for no function adds nothing.
-        let told = solved[i].replace(own);
+        let reported = solved[i].replace(own);
         let tells = |callee: &u32| {
             let callee = *callee as usize;
-            told.is_none_or(|told| !results[callee].is_superset(wanted(callee, own.minus(told))))
+            reported.is_none_or(|reported| {
+                !results[callee].is_superset(wanted(callee, own.minus(reported)))
+            })
         };
         if !summary.callees().iter().any(tells) {
             continue;
@@ -241,14 +243,14 @@ impl Solver<'_> {
         summary: &Summary,
         own: RegSet,
         inputs: &[RegSet],
-        mut tell: impl FnMut(usize, RegSet),
+        mut notify: impl FnMut(usize, RegSet),
     ) {
-        summary.tails().for_each(|callee| tell(callee as usize, own));
+        summary.tails().for_each(|callee| notify(callee as usize, own));
         if !summary.calls_known {
             return;
         }
         self.solve(summary, own, inputs);
         let does = |call| does(call, summary.keeps, inputs, self.clobbers);
-        summary.calls(&self.live, does, |callee, live| tell(callee as usize, live));
+        summary.calls(&self.live, does, |callee, live| notify(callee as usize, live));
     }
 }

@@ -178,11 +178,11 @@ impl Summary {
 
     /// What is read behind calls before it is written or the block ends: by code that a compiler made,
     /// nothing but results.
-    pub(crate) fn read_behind_calls(&self, mut tell: impl FnMut(Call, RegSet)) {
+    pub(crate) fn read_behind_calls(&self, mut notify: impl FnMut(Call, RegSet)) {
         for (position, segments) in self.calling() {
             let mut needs = self.blocks[position].needs;
             for segment in segments.iter().rev() {
-                tell(segment.call, needs);
+                notify(segment.call, needs);
                 needs = segment.needs;
             }
         }
@@ -266,14 +266,14 @@ impl Summary {
         &self,
         live: &[Live],
         does: impl Fn(Call) -> (RegSet, RegSet),
-        mut tell: impl FnMut(u32, RegSet),
+        mut notify: impl FnMut(u32, RegSet),
     ) {
         for (position, segments) in self.calling() {
             let last = &self.blocks[position];
             let mut live = live[position].behind.minus(last.kills).union(last.needs);
             for Segment { needs, kills, call } in segments.iter().rev() {
                 if let Call::Known(callee) = call {
-                    tell(*callee, live);
+                    notify(*callee, live);
                 }
                 let (reads, changes) = does(*call);
                 live = live.minus(changes).union(reads).minus(*kills).union(*needs);

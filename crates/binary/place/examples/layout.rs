@@ -37,7 +37,7 @@ fn main() -> Result<()> {
 }
 
 /// Says how many edges have exact counts: as they were counted, and as if only blocks had been.
-fn tell_exactness(
+fn report_exactness(
     image: &Image,
     lifted: &Lifted,
     counts: &HashMap<LinkAddr, Counts>,
@@ -93,7 +93,7 @@ fn explore(trace: &Trace, root: Option<&str>, figures: bool) -> Result<()> {
     let of = |entry: LinkAddr| counts.get(&entry).filter(|c| ran(c));
     let (mut code, exact) = Code::of(&image, &lifted.functions, of);
     println!("{}: {} functions ran", path.display(), code.procedures.len());
-    tell_exactness(&image, &lifted, &counts, exact);
+    report_exactness(&image, &lifted, &counts, exact);
     let mut options = Options::default();
     if let Some(name) = root {
         let root = code.procedures.iter().position(|p| p.name == name).ok_or("no such function")?;

@@ -11,12 +11,12 @@
 
 pub mod affinity;
 pub mod chains;
-mod circulation;
 pub mod code;
 pub mod ext_tsp;
 pub mod figures;
 pub mod group;
 pub mod lifted;
+mod min_cost_flow;
 pub mod model;
 pub mod order;
 pub mod promote;

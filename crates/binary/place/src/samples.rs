@@ -3,8 +3,8 @@
 use fettle_lift::edges::{Edge, EdgeGraph};
 use fettle_lift::{BlockId, Function};
 
-use crate::circulation::{Circulation, Sight};
 use crate::lifted::Counts;
+use crate::min_cost_flow::{InferredCounts, SampledCount};
 
 /// A taken jump costs so much more than falling through, where samples do not decide: as compilers
 /// lay code out, falling through is the better guess. So it is with exception handlers.
@@ -13,24 +13,25 @@ const HANDLER: u64 = 100;
 /// Larger functions are not worth the search for the flow that fits their samples.
 const MOST_BLOCKS: usize = 20_000;
 
-/// The counts that the samples of a function stand for: `looks` samples of each of its blocks, each
+/// The counts that the samples of a function stand for: `samples` samples of each of its blocks, each
 /// for so many instructions that ran.
-pub fn counts(function: &Function, looks: &[u64], insns: u64) -> Counts {
+pub fn counts(function: &Function, samples: &[u64], insns: u64) -> Counts {
     let start = |block: usize| function.blocks[block].start;
-    let sight = |(block, looks): (usize, &u64)| {
+    let sampled_count = |(block, samples): (usize, &u64)| {
         let range = &function.blocks[block].insns;
         let own = range.end - range.start;
-        Sight { count: looks.saturating_mul(insns) / u64::from(own.max(1)), weight: own }
+        SampledCount { count: samples.saturating_mul(insns) / u64::from(own.max(1)), weight: own }
     };
-    let sights: Vec<Sight> = looks.iter().enumerate().map(sight).collect();
+    let sampled_counts: Vec<SampledCount> = samples.iter().enumerate().map(sampled_count).collect();
     let mut counts = Counts { estimated: true, ..Counts::default() };
-    if sights.len() > MOST_BLOCKS {
-        counts.blocks = sights.iter().enumerate().map(|(b, s)| (start(b), s.count)).collect();
+    if sampled_counts.len() > MOST_BLOCKS {
+        counts.blocks =
+            sampled_counts.iter().enumerate().map(|(b, s)| (start(b), s.count)).collect();
         return counts;
     }
     let edges: Vec<(Edge, u64)> =
         EdgeGraph::new(function).edges.into_iter().map(|e| (e, cost(function, e))).collect();
-    let found = Circulation::nearest(&edges, &sights);
+    let found = InferredCounts::nearest(&edges, &sampled_counts);
     counts.blocks = found.blocks.iter().enumerate().map(|(b, count)| (start(b), *count)).collect();
     let inside = edges.iter().zip(&found.edges).filter_map(|((edge, _), count)| {
         Some(((start(edge.from?.index()), start(edge.to?.index())), *count))

@@ -29,12 +29,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if std::env::var("MODE").is_ok_and(|m| m != format!("{mode:?}")) {
                 continue;
             }
-            let options = PlanOptions { crossings: true, ..PlanOptions::new(Probing::new(mode)) };
+            let options = PlanOptions { osr_map: true, ..PlanOptions::new(Probing::new(mode)) };
             let plan = fettle_rewrite::plan(&image, &lifted, options);
             let mut text = Text(DefaultHasher::new());
             text.0.write(&plan.text);
             write!(text, "{:?}{:?}{:?}", plan.functions, plan.skipped, plan.fixups)?;
-            write!(text, "{:?}{:?}{:?}", plan.tables, plan.springboards, plan.unwind)?;
+            write!(text, "{:?}{:?}{:?}", plan.tables, plan.entry_patches, plan.unwind)?;
             let (functions, skipped) = (plan.functions.len(), plan.skipped.len());
             println!("{path} {mode:?} {functions} {skipped} {:016x}", text.0.finish());
         }

@@ -11,7 +11,7 @@ pub fn entry_offset(entry: AgentEntry) -> u32 {
 }
 
 /// How far from the agent's start the user probe is put.
-pub const fn own_at() -> u32 {
+pub const fn user_at() -> u32 {
     (CODE.len() as u32).next_multiple_of(16)
 }
 

@@ -12,10 +12,10 @@ use fettle_lift::{Lifted, Placement};
 use rustc_hash::FxHashMap;
 
 use crate::agent;
-use crate::crossings::Crossings;
 use crate::emit;
+use crate::osr_map::OsrMap;
 use crate::plan::{
-    Plan, PlanFixup, PlanFixupKind, PlanOptions, PlannedChunk, PlannedFunction, Springboard,
+    EntryPatch, Plan, PlanFixup, PlanFixupKind, PlanOptions, PlannedChunk, PlannedFunction,
 };
 
 /// One function's share of a plan.
@@ -24,11 +24,11 @@ pub(crate) struct Made {
     pub function: usize,
     pub new: emit::Kept,
     pub unwind: Vec<PartUnwind>,
-    pub springboards: Vec<(LinkAddr, u32)>,
+    pub entry_patches: Vec<(LinkAddr, u32)>,
     /// Copies of jump tables with their index in the function; entries are relative to it.
     pub tables: Vec<(u32, PlannedTable)>,
     pub places: Vec<(LinkAddr, u32)>,
-    pub crossings: Crossings,
+    pub osr_map: OsrMap,
 }
 
 /// What a probe's field holds in the plan, where the function's counters begin at `counters`.
@@ -69,9 +69,9 @@ impl<'a> Assembly<'a> {
         options: &PlanOptions<'a>,
     ) -> Assembly<'a> {
         let mut text = agent::CODE.to_vec();
-        if let Some(own) = options.probes.own {
-            text.resize(agent::own_at() as usize, emit::TRAP);
-            text.extend_from_slice(&own.code);
+        if let Some(user_probe) = options.probes.user_probe {
+            text.resize(agent::user_at() as usize, emit::TRAP);
+            text.extend_from_slice(&user_probe.code);
         }
         let functions = lifted.functions.len();
         let plan = Plan {
@@ -82,7 +82,7 @@ impl<'a> Assembly<'a> {
             text,
             fixups: Vec::new(),
             tables: Vec::new(),
-            springboards: Vec::with_capacity(functions),
+            entry_patches: Vec::with_capacity(functions),
             unwind: Vec::with_capacity(functions),
             counters: 0,
             coverage: lifted.coverage,
@@ -153,8 +153,8 @@ impl<'a> Assembly<'a> {
             };
             plan.fixups.push(PlanFixup { at: places.of(*at), function: index, kind });
         }
-        plan.springboards.extend(
-            made.springboards.iter().map(|(at, to)| Springboard { at: *at, to: places.of(*to) }),
+        plan.entry_patches.extend(
+            made.entry_patches.iter().map(|(at, to)| EntryPatch { at: *at, to: places.of(*to) }),
         );
         plan.unwind.extend(made.unwind.into_iter().map(|part| (index, place_part(part, places))));
         let mode = plan.mode;
@@ -171,7 +171,7 @@ impl<'a> Assembly<'a> {
             counters: (plan.counters, counters),
             pointers,
             blocks: if mode.has_counters() { starts.collect() } else { Vec::new() },
-            crossings: made.crossings.placed(|at| places.of(at)),
+            osr_map: made.osr_map.placed(|at| places.of(at)),
             edges: counted_edges(function, mode),
             places: made.places.into_iter().map(|(at, to)| (at, places.of(to))).collect(),
         });
@@ -195,7 +195,7 @@ impl<'a> Assembly<'a> {
         assert_eq!(probed + left, all, "functions that are neither probed nor listed");
         self.plan.skipped.sort_by_key(|s| s.entry);
         self.plan.chunks.sort_by_key(|c| c.start);
-        self.plan.springboards.sort_by_key(|s| s.at);
+        self.plan.entry_patches.sort_by_key(|s| s.at);
         self.plan
     }
 }

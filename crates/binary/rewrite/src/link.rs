@@ -70,7 +70,7 @@ pub struct Linked {
 #[non_exhaustive]
 pub enum LinkError {
     /// Something that rewritten text refers to is out of reach.
-    #[error("{to} is out of reach of new code at {from}")]
+    #[error("{to} is out of reach of rewritten text at {from}")]
     OutOfReach {
         /// Where the reference is.
         from: LinkAddr,
@@ -78,7 +78,7 @@ pub enum LinkError {
         to: LinkAddr,
     },
     /// Unwinders would not know the code.
-    #[error("new code at {0} would lie below the address that its image is announced by")]
+    #[error("rewritten text at {0} would lie below the address that its image is announced by")]
     Below(LinkAddr),
     /// More functions than identifiers.
     #[error("too many functions for one session: {0}")]
@@ -122,7 +122,7 @@ pub fn link(plan: &Plan, image: &Image, parameters: LinkParameters) -> Result<Li
     let tables = write_tables(plan, &mut constants, parameters);
     let mut out = Linked { text: plan.text.clone(), text_at, constants_at, ..Linked::default() };
     fix_text(plan, &mut out, &tables, parameters)?;
-    for board in &plan.springboards {
+    for board in &plan.entry_patches {
         let to = LinkAddr(text_at.0.wrapping_add(u64::from(board.to)));
         let distance = reach(LinkAddr(board.at.0 + 5), to)?;
         let mut bytes = vec![0xe9];

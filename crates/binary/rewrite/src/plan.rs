@@ -9,7 +9,7 @@ use fettle_lift::function::{Function, Skipped};
 use fettle_lift::{Coverage, Placement};
 use serde::{Deserialize, Serialize};
 
-use crate::crossings::Crossings;
+use crate::osr_map::OsrMap;
 
 /// What to put where.
 #[derive(Clone)]
@@ -25,9 +25,9 @@ pub struct PlanOptions<'a> {
     pub placement: Option<&'a Placement>,
     /// What becomes of indirect calls.
     pub pointers: Pointers<'a>,
-    /// Whether [`PlannedFunction::crossings`] are wanted: only what changes a running process asks for
+    /// Whether [`PlannedFunction::osr_map`] are wanted: only what changes a running process asks for
     /// them, and they take a tenth of the time.
-    pub crossings: bool,
+    pub osr_map: bool,
     /// Where it is counted how many functions are done, for a thread that waits.
     pub done: Option<&'a AtomicUsize>,
 }
@@ -41,7 +41,7 @@ impl<'a> PlanOptions<'a> {
             places: &[],
             placement: None,
             pointers: Pointers::Kept,
-            crossings: false,
+            osr_map: false,
             done: None,
         }
     }
@@ -67,9 +67,9 @@ pub struct PlannedFunction {
     pub pointers: Vec<LinkAddr>,
     /// Its blocks' addresses, if there are counters.
     pub blocks: Vec<LinkAddr>,
-    /// Its OSR entries and deopt points, if [`PlanOptions::crossings`] are
+    /// Its OSR entries and deopt points, if [`PlanOptions::osr_map`] are
     /// wanted.
-    pub crossings: Crossings,
+    pub osr_map: OsrMap,
     /// Its edges, if they are what is counted.
     pub edges: Vec<(Edge, Option<Place>)>,
     /// Of the [`PlanOptions::places`], those in instructions that were copied as they are, with
@@ -90,7 +90,7 @@ pub struct PlannedChunk {
 
 /// A jump to be written over original code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Springboard {
+pub struct EntryPatch {
     /// Where the five bytes go.
     pub at: LinkAddr,
     /// Where it leads, as an offset in [`Plan::text`].
@@ -117,7 +117,7 @@ pub struct Plan {
     /// Copies of jump tables.
     pub tables: Vec<PlannedTable>,
     /// Entry patches: jumps from original to rewritten text.
-    pub springboards: Vec<Springboard>,
+    pub entry_patches: Vec<EntryPatch>,
     /// Unwind information, with the function's index.
     pub unwind: Vec<(u32, PartUnwind)>,
     /// Number of block counters.

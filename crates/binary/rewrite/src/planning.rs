@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use fettle_check::{CheckError, Checker, Claim};
 use fettle_code::{
-    Context, Emitted, Fixup, LandingBase, PartUnwind, PlannedEntry, PlannedTable, SPRINGBOARD_SIZE,
+    Context, ENTRY_PATCH_SIZE, Emitted, Fixup, LandingBase, PartUnwind, PlannedEntry, PlannedTable,
 };
 use fettle_image::{Image, LinkAddr, unversioned};
 use fettle_isa::{Flow, Insn, RegSet};
@@ -18,9 +18,9 @@ use fettle_lift::{Lifted, Pool, SkipReason};
 use rayon::prelude::*;
 
 use crate::assembly::{Assembly, Made};
-use crate::crossings::Crossings;
 use crate::emit;
 use crate::filler::is_filler;
+use crate::osr_map::OsrMap;
 use crate::plan::{Plan, PlanOptions};
 use crate::pointer;
 use crate::unwind::{self, RowReader};
@@ -262,7 +262,7 @@ struct Draft {
     function: usize,
     emitted: Emitted,
     unwind: Vec<PartUnwind>,
-    springboards: Vec<(LinkAddr, u32)>,
+    entry_patches: Vec<(LinkAddr, u32)>,
     tables: Vec<(u32, PlannedTable)>,
 }
 
@@ -275,15 +275,15 @@ impl Draft {
         options: &PlanOptions<'_>,
         tools: &mut emit::Tools,
     ) -> Made {
-        let Draft { function: index, emitted, unwind, springboards, tables } = self;
-        let crossings = || Crossings::of(function, &emitted, &lifted.targets);
+        let Draft { function: index, emitted, unwind, entry_patches, tables } = self;
+        let osr_map = || OsrMap::of(function, &emitted, &lifted.targets);
         Made {
             function: index,
             places: places(function, &emitted, options.places),
-            crossings: options.crossings.then(crossings).unwrap_or_default(),
-            new: tools.take_back(emitted),
+            osr_map: options.osr_map.then(osr_map).unwrap_or_default(),
+            new: tools.reclaim(emitted),
             unwind,
-            springboards,
+            entry_patches,
             tables,
         }
     }
@@ -304,7 +304,7 @@ fn make(
     (emitter, rows, checker): MakeTools<'_, '_>,
 ) -> Result<Draft, (SkipReason, LinkAddr)> {
     let function = &lifted.functions[index];
-    let springboards = springboards(function, lifted, context.image)?;
+    let entry_patches = entry_patches(function, lifted, context.image)?;
     let emitted = emit::emit(function, exits, liveness, context, emitter)?;
     let unwind = match rows {
         Some(rows) => rows.carry_over(function, &emitted, &lifted.exception_tables)?,
@@ -316,7 +316,7 @@ fn make(
     if context.omits_base && unwind.iter().any(says_base) {
         return Err((SkipReason::ExceptionTable, function.entry));
     }
-    let springboards = springboards
+    let entry_patches = entry_patches
         .into_iter()
         .map(|(at, to)| match to {
             None => (at, 0),
@@ -334,13 +334,13 @@ fn make(
         emitted: &emitted,
         unwind: &unwind,
         tables: &tables,
-        springboards: &springboards,
+        entry_patches: &entry_patches,
         exits,
         keeps: liveness.keeps(),
         exception_tables: &lifted.exception_tables,
     };
     checker(claim, context).map_err(|e| (SkipReason::CheckFailed, e.at))?;
-    Ok(Draft { function: index, emitted, unwind, springboards, tables })
+    Ok(Draft { function: index, emitted, unwind, entry_patches, tables })
 }
 
 /// Where those of the addresses `wanted` came to lie that are in copied instructions: jumps are
@@ -371,7 +371,7 @@ type Board = (LinkAddr, Option<usize>);
 
 /// Where original code must lead to rewritten text: at the entry, and wherever a jump table leads that
 /// cannot be moved.
-fn springboards(
+fn entry_patches(
     function: &Function,
     lifted: &Lifted,
     image: &Image,
@@ -381,11 +381,11 @@ fn springboards(
     labels.sort_unstable();
     labels.dedup();
     let free = |at: LinkAddr| {
-        let end = LinkAddr(at.0 + SPRINGBOARD_SIZE);
+        let end = LinkAddr(at.0 + ENTRY_PATCH_SIZE);
         let next = lifted.targets.partition_point(|t| *t <= at);
         lifted.targets.get(next).is_none_or(|t| *t >= end)
             && labels.get(labels.partition_point(|t| *t <= at)).is_none_or(|t| *t >= end)
-            && image.read(at, SPRINGBOARD_SIZE as usize).is_some()
+            && image.read(at, ENTRY_PATCH_SIZE as usize).is_some()
             && covers_own(function, image, at..end)
     };
     let entry = function.entry;
@@ -405,14 +405,14 @@ fn springboards(
         && function.tables.iter().all(|t| t.movable);
     let covers_block = |at: LinkAddr| {
         let next = function.blocks.partition_point(|b| b.start <= at);
-        function.blocks.get(next).is_some_and(|b| b.start.0 < at.0 + SPRINGBOARD_SIZE)
+        function.blocks.get(next).is_some_and(|b| b.start.0 < at.0 + ENTRY_PATCH_SIZE)
     };
     if !certain && covers_block(at) {
         return Err((SkipReason::CrowdedTargets, at));
     }
     let mut all = vec![(at, None)];
     for label in labels.iter().copied() {
-        if label.0 < at.0 + SPRINGBOARD_SIZE && at.0 < label.0 + SPRINGBOARD_SIZE {
+        if label.0 < at.0 + ENTRY_PATCH_SIZE && at.0 < label.0 + ENTRY_PATCH_SIZE {
             return Err((SkipReason::CrowdedTargets, label));
         }
         let Some(block) = function.block_at(label) else { continue };

@@ -12,11 +12,11 @@
 
 use std::mem::offset_of;
 
-use fettle_abi::block::{Accumulator, RING, SHADOW, ShadowFrame, ThreadBlock};
+use fettle_abi::block::{Accumulator, MIRROR, MirrorFrame, RING, ThreadBlock};
 use fettle_abi::record::ID_HALF_BITS;
 use fettle_abi::ring::RingCursors;
 use fettle_code::pointers::BUCKET_BITS;
-use fettle_code::{AgentEntry, Depth, Mode, Moment, OwnProbe, ProbeFixup, Probes, own_call};
+use fettle_code::{AgentEntry, Depth, Mode, Moment, ProbeFixup, Probes, UserProbe, user_call};
 use fettle_isa::asm::{Asm, Condition, gs, gs_at};
 use fettle_isa::{Gpr, RegSet};
 
@@ -38,18 +38,18 @@ pub struct Snippet {
     pub cold_pushed: Vec<(u32, u32)>,
 }
 
-const SHADOW_USED: i32 = offset_of!(ThreadBlock, shadow_used) as i32;
+const MIRROR_USED: i32 = offset_of!(ThreadBlock, mirror_used) as i32;
 const TOP_STACK_POINTER: i32 = offset_of!(ThreadBlock, top_stack_pointer) as i32;
 const ENDED: i32 = offset_of!(ThreadBlock, ended) as i32;
 const RESERVED: i32 = (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, reserved)) as i32;
 const LIMIT: i32 = (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, limit)) as i32;
-const FRAME: i32 = size_of::<ShadowFrame>() as i32;
-const START: i32 = SHADOW as i32 + offset_of!(ShadowFrame, start) as i32;
-const STACK_POINTER: i32 = SHADOW as i32 + offset_of!(ShadowFrame, stack_pointer) as i32;
-const CHILD: i32 = SHADOW as i32 + offset_of!(ShadowFrame, child_ticks) as i32;
-const NUMBER: i32 = SHADOW as i32 + offset_of!(ShadowFrame, function) as i32;
-const CHILDREN: i32 = SHADOW as i32 + offset_of!(ShadowFrame, children) as i32;
-const ENDED_BEFORE: i32 = SHADOW as i32 + offset_of!(ShadowFrame, ended_before) as i32;
+const FRAME: i32 = size_of::<MirrorFrame>() as i32;
+const START: i32 = MIRROR as i32 + offset_of!(MirrorFrame, start) as i32;
+const STACK_POINTER: i32 = MIRROR as i32 + offset_of!(MirrorFrame, stack_pointer) as i32;
+const CHILD: i32 = MIRROR as i32 + offset_of!(MirrorFrame, child_ticks) as i32;
+const NUMBER: i32 = MIRROR as i32 + offset_of!(MirrorFrame, function) as i32;
+const CHILDREN: i32 = MIRROR as i32 + offset_of!(MirrorFrame, children) as i32;
+const ENDED_BEFORE: i32 = MIRROR as i32 + offset_of!(MirrorFrame, ended_before) as i32;
 /// Field of the accumulator that [`Mode::Count`] counts calls in of functions that are always left.
 const PASSES_FIELD: u32 = SELF_FIELD;
 /// Field of the accumulator that [`Mode::Count`] counts exits in.
@@ -215,7 +215,7 @@ pub fn entry(probes: Probes, dead: RegSet) -> Snippet {
             call_agent_inline(&mut b, AgentEntry::Enter);
         }
         Mode::Count => count(&mut b, CALLS_FIELD),
-        Mode::Own => own(&mut b, probes.own, Moment::Enters),
+        Mode::User => user_probe(&mut b, probes.user_probe, Moment::Enters),
         Mode::Locks => {
             let at = push_inline(&mut b, 0);
             b.fix(at, ProbeFixup::Number);
@@ -301,10 +301,10 @@ fn call_agent_inline(b: &mut Builder, entry: AgentEntry) {
     b.set_depth(0);
 }
 
-fn own(b: &mut Builder, own: Option<&OwnProbe>, moment: Moment) {
-    let Some(own) = own else { return };
-    let Some(told) = own_call(own, moment) else { return };
-    let function = if moment == Moment::Enters { &own.enter } else { &own.leave };
+fn user_probe(b: &mut Builder, user_probe: Option<&UserProbe>, moment: Moment) {
+    let Some(user_probe) = user_probe else { return };
+    let Some(reported) = user_call(user_probe, moment) else { return };
+    let function = if moment == Moment::Enters { &user_probe.enter } else { &user_probe.leave };
     let inline = function.as_ref().and_then(|f| f.inline.as_ref());
     if let Some(inline) = inline.filter(|i| moment != Moment::TailCalls || !i.reads_result) {
         if inline.writes.has_flags() {
@@ -319,10 +319,13 @@ fn own(b: &mut Builder, own: Option<&OwnProbe>, moment: Moment) {
         }
         return;
     }
-    push_inline(b, told);
+    push_inline(b, reported);
     let at = push_inline(b, 0);
     b.fix(at, ProbeFixup::Number);
-    call_agent_inline(b, if own.vectors { AgentEntry::OwnVectors } else { AgentEntry::Own });
+    call_agent_inline(
+        b,
+        if user_probe.vectors { AgentEntry::UserVectors } else { AgentEntry::User },
+    );
 }
 
 fn timed_entry(b: &mut Builder, depth: Depth) {
@@ -332,10 +335,10 @@ fn timed_entry(b: &mut Builder, depth: Depth) {
     // what it measures of the probe is known and taken out either way.
     b.timestamp();
     let p = Gpr::Rdx;
-    b.asm.load32(p, gs(SHADOW_USED));
+    b.asm.load32(p, gs(MIRROR_USED));
     b.asm.cmp_imm32(p, depth.limit());
     let no_room = b.asm.jcc(Condition::AboveOrEqual);
-    b.asm.add_imm8(gs(SHADOW_USED), FRAME as i8);
+    b.asm.add_imm8(gs(MIRROR_USED), FRAME as i8);
     b.asm.store(gs_at(p, START), Gpr::Rax);
     if b.depth == 0 {
         b.asm.store(gs_at(p, STACK_POINTER), Gpr::Rsp);
@@ -374,8 +377,8 @@ pub fn exit(probes: Probes, returns: bool, dead: RegSet) -> Snippet {
             call_agent_inline(&mut b, AgentEntry::Leave);
         }
         Mode::Count => count(&mut b, EXITS_FIELD),
-        Mode::Own if returns => own(&mut b, probes.own, Moment::Returns),
-        Mode::Own => own(&mut b, probes.own, Moment::TailCalls),
+        Mode::User if returns => user_probe(&mut b, probes.user_probe, Moment::Returns),
+        Mode::User => user_probe(&mut b, probes.user_probe, Moment::TailCalls),
         Mode::Blocks | Mode::Edges | Mode::Cpu | Mode::Plain => {}
         Mode::Time => timed_exit(&mut b, probes.depth, false),
         Mode::Events => timed_exit(&mut b, probes.depth, true),
@@ -410,7 +413,7 @@ fn timed_exit(b: &mut Builder, limit: Depth, record: bool) {
 
     b.timestamp();
     let retry = b.asm.here() as u32;
-    b.asm.load32(p, gs(SHADOW_USED));
+    b.asm.load32(p, gs(MIRROR_USED));
     if b.depth == 0 {
         b.asm.cmp(Gpr::Rsp, gs_at(p, STACK_POINTER - FRAME));
     } else {
@@ -497,7 +500,7 @@ fn end_call(b: &mut Builder, p: Gpr) {
     b.fix(at, ProbeFixup::Accumulator(BELOW_FIELD));
     b.asm.inc(gs(ENDED));
     b.asm.inc32(gs_at(p, CHILDREN - 2 * FRAME));
-    b.asm.add_imm8(gs(SHADOW_USED), -FRAME as i8);
+    b.asm.add_imm8(gs(MIRROR_USED), -FRAME as i8);
 }
 
 /// The probe at a place that an exception or `longjmp` may have come to.

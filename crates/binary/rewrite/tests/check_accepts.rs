@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use fettle_check::Checker;
-use fettle_code::{Mode, Probing, SPRINGBOARD_SIZE};
+use fettle_code::{ENTRY_PATCH_SIZE, Mode, Probing};
 use fettle_image::LinkAddr;
 use fettle_isa::Flow;
 use fettle_lift::{Placement, SkipReason};
@@ -30,12 +30,8 @@ fn real_binaries_with_every_kind_of_probes() {
             for placement in [None, Some(&shuffled)].iter().take(1 + usize::from(shuffles)) {
                 let placement = *placement;
                 let probes = probes.clone();
-                let options = PlanOptions {
-                    placement,
-                    pointers,
-                    crossings: true,
-                    ..PlanOptions::new(probes)
-                };
+                let options =
+                    PlanOptions { placement, pointers, osr_map: true, ..PlanOptions::new(probes) };
                 let rejected = Mutex::new(Vec::new());
                 let plan = plan_checked_by(&image, &lifted, options, || {
                     let mut checker = Checker::new(&image);
@@ -71,7 +67,7 @@ fn tables_in_one_place_have_one_copy() {
     let (mut copies, mut tables) = (0, 0);
     for path in common::BINARIES {
         let Some((image, lifted)) = common::open(path) else { continue };
-        let options = PlanOptions { crossings: true, ..everything(Mode::Plain) };
+        let options = PlanOptions { osr_map: true, ..everything(Mode::Plain) };
         let plan = fettle_rewrite::plan(&image, &lifted, options);
         let mut places: Vec<_> = lifted
             .functions
@@ -140,7 +136,7 @@ fn traps_that_fill_room_end_a_function() {
     assert!(lifted.functions.iter().flat_map(|f| &f.tables).all(|table| table.movable));
     let skipped: Vec<_> = lifted.skipped.iter().map(|s| (s.name.as_deref(), s.reason)).collect();
     assert_eq!(skipped, [(Some("unclear"), SkipReason::StrangeFlow)]);
-    let options = PlanOptions { crossings: true, ..everything(Mode::Events) };
+    let options = PlanOptions { osr_map: true, ..everything(Mode::Events) };
     assert_eq!(fettle_rewrite::plan(&image, &lifted, options).functions.len(), 4);
 }
 
@@ -188,18 +184,21 @@ fn what_is_left_of_a_table_may_be_pushed() {
 
 /// OSR entries and deopt points are found when they are asked for, and only then.
 #[test]
-fn crossings_are_found_when_they_are_wanted() {
+fn osr_maps_are_made_when_they_are_wanted() {
     let image = common::assembled(ROOM, &["-shared"]);
     let lifted = fettle_lift::lift(&image);
-    let crossings = |wanted| {
-        let options = PlanOptions { crossings: wanted, ..everything(Mode::Events) };
+    let osr_map = |wanted| {
+        let options = PlanOptions { osr_map: wanted, ..everything(Mode::Events) };
         let plan = fettle_rewrite::plan(&image, &lifted, options);
-        let each = plan.functions.iter().map(|f| &f.crossings);
-        each.map(|c| (c.landings.len(), c.returns.len(), c.parts.len())).collect::<Vec<_>>()
+        let each = plan.functions.iter().map(|f| &f.osr_map);
+        each.map(|c| (c.deopt_points.len(), c.returns.len(), c.parts.len())).collect::<Vec<_>>()
     };
-    assert_eq!(crossings(false), [(0, 0, 0); 2]);
-    let wanted = crossings(true);
-    assert!(wanted.iter().all(|(landings, _, parts)| *landings > 0 && *parts == 1), "{wanted:?}");
+    assert_eq!(osr_map(false), [(0, 0, 0); 2]);
+    let wanted = osr_map(true);
+    assert!(
+        wanted.iter().all(|(deopt_points, _, parts)| *deopt_points > 0 && *parts == 1),
+        "{wanted:?}"
+    );
     assert_eq!(wanted[1].1, 2);
 }
 
@@ -221,41 +220,41 @@ const UNLOCKED: &str = r#"
 fn what_jumps_past_a_prefix_lead_to_is_no_entrance() {
     let image = common::assembled(UNLOCKED, &["-shared"]);
     let lifted = fettle_lift::lift(&image);
-    let options = PlanOptions { crossings: true, ..everything(Mode::Plain) };
+    let options = PlanOptions { osr_map: true, ..everything(Mode::Plain) };
     let plan = fettle_rewrite::plan(&image, &lifted, options);
     let function = &lifted.functions[0];
     let locked = function.insns.iter().find(|insn| insn.has_lock_prefix()).unwrap().ip();
     assert!(lifted.targets.contains(&LinkAddr(locked + 1)));
-    let entrances: Vec<u64> =
-        plan.functions[0].crossings.entrances.iter().map(|e| e.0.0 - function.entry.0).collect();
-    assert_eq!(entrances, [2]);
+    let osr_entries: Vec<u64> =
+        plan.functions[0].osr_map.osr_entries.iter().map(|e| e.0.0 - function.entry.0).collect();
+    assert_eq!(osr_entries, [2]);
 }
 
 /// A way back to the original takes the place of a block's first bytes, so nothing may come to what is
 /// behind the first of them: a block may have been only padding, of which nothing is left.
 #[test]
 fn nothing_comes_into_the_middle_of_a_way_back() {
-    let mut landings = 0;
+    let mut deopt_points = 0;
     for path in common::BINARIES {
         let Some((image, lifted)) = common::open(path) else { continue };
         for mode in [Mode::Plain, Mode::Blocks, Mode::Events] {
-            let options = PlanOptions { crossings: true, ..everything(mode) };
+            let options = PlanOptions { osr_map: true, ..everything(mode) };
             let plan = fettle_rewrite::plan(&image, &lifted, options);
             let mut ways: Vec<u32> =
-                plan.functions.iter().flat_map(|f| &f.crossings.landings).map(|l| l.1).collect();
+                plan.functions.iter().flat_map(|f| &f.osr_map.deopt_points).map(|l| l.1).collect();
             ways.sort_unstable();
-            landings += ways.len();
-            let returns = plan.functions.iter().flat_map(|f| &f.crossings.returns);
+            deopt_points += ways.len();
+            let returns = plan.functions.iter().flat_map(|f| &f.osr_map.returns);
             let returns = returns.map(|(from, to)| (from.0, *to));
             let jumps = jumps(&plan.text).into_iter().map(|(from, to)| (from.into(), to));
             for (from, to) in jumps.chain(returns) {
                 let way = ways[..ways.partition_point(|way| *way < to)].last();
-                let inside = way.is_some_and(|way| to < way + SPRINGBOARD_SIZE as u32);
+                let inside = way.is_some_and(|way| to < way + ENTRY_PATCH_SIZE as u32);
                 assert!(!inside, "{path}, {mode:?}: {from:#x} leads to {to:#x}, in {way:#x?}");
             }
         }
     }
-    assert!(landings > 10_000, "{landings}");
+    assert!(deopt_points > 10_000, "{deopt_points}");
 }
 
 /// A thread whose PC is where a call returns to is led to the same place of the original. So nothing
@@ -267,7 +266,7 @@ fn what_calls_do_not_come_back_to_is_nothing_else() {
         let Some((image, lifted)) = common::open(path) else { continue };
         let shuffled = Placement::shuffled(&lifted.functions, 7);
         for (mode, placement) in [(Mode::Edges, None), (Mode::Plain, Some(&shuffled))] {
-            let options = PlanOptions { crossings: true, placement, ..everything(mode) };
+            let options = PlanOptions { osr_map: true, placement, ..everything(mode) };
             let plan = fettle_rewrite::plan(&image, &lifted, options);
             let jumps = jumps(&plan.text).into_iter();
             let targets: HashMap<u32, u32> = jumps.map(|(from, to)| (to, from)).collect();
@@ -275,7 +274,7 @@ fn what_calls_do_not_come_back_to_is_nothing_else() {
                 let function =
                     lifted.functions.binary_search_by_key(&planned.entry, |f| f.entry).unwrap();
                 let insns = &lifted.functions[function].insns;
-                for (original, new) in &planned.crossings.returns {
+                for (original, new) in &planned.osr_map.returns {
                     if insns.binary_search_by_key(&original.0, |insn| insn.ip()).is_ok() {
                         continue;
                     }

@@ -29,7 +29,7 @@ struct Draft {
     emitted: Emitted,
     unwind: Vec<PartUnwind>,
     tables: Vec<(u32, PlannedTable)>,
-    springboards: Vec<(LinkAddr, u32)>,
+    entry_patches: Vec<(LinkAddr, u32)>,
 }
 
 impl Draft {
@@ -38,7 +38,7 @@ impl Draft {
             emitted: claim.emitted.clone(),
             unwind: claim.unwind.to_vec(),
             tables: claim.tables.to_vec(),
-            springboards: claim.springboards.to_vec(),
+            entry_patches: claim.entry_patches.to_vec(),
         }
     }
 
@@ -47,7 +47,7 @@ impl Draft {
             emitted: &self.emitted,
             unwind: &self.unwind,
             tables: &self.tables,
-            springboards: &self.springboards,
+            entry_patches: &self.entry_patches,
             ..*claim
         };
         fettle_check::check(claim, context)
@@ -78,7 +78,7 @@ fn for_each(
             select: &select,
             placement,
             pointers,
-            crossings: true,
+            osr_map: true,
             ..PlanOptions::new(probes)
         },
         || {
@@ -108,7 +108,7 @@ fn past_padding(code: &[u8], mut at: u32) -> u32 {
 
 /// The offset that control comes to from `at`, past padding and over jumps that are only in the
 /// way: a jump to a jump leads where that one does.
-fn landing(emitted: &Emitted, at: u32) -> u32 {
+fn deopt_point(emitted: &Emitted, at: u32) -> u32 {
     let mut at = past_padding(&emitted.code, at);
     for _ in 0..8 {
         let Some(jump) = decode(&emitted.code, at).filter(|i| i.is_jmp_short_or_near()) else {
@@ -182,8 +182,8 @@ fn change_code(
         jumps(&old)
             && old.code() == new.code()
             && u32::try_from(new.near_branch_target()).is_ok_and(|to| {
-                landing(claim.emitted, to)
-                    == landing(claim.emitted, old.near_branch_target() as u32)
+                deopt_point(claim.emitted, to)
+                    == deopt_point(claim.emitted, old.near_branch_target() as u32)
             })
     });
     // A return that became a prefix of padding, with another return behind.
@@ -254,7 +254,7 @@ fn same_effect(a: &Instruction, b: &Instruction) -> bool {
         }
         if insn.mnemonic() == Mnemonic::Mov
             && insn.op1_kind() == OpKind::Memory
-            && insn.memory_displacement64() == SHADOW_USED
+            && insn.memory_displacement64() == MIRROR_USED
             && insn.op0_register().is_gpr64()
         {
             insn = as_32_bits(&insn);
@@ -264,7 +264,7 @@ fn same_effect(a: &Instruction, b: &Instruction) -> bool {
     texts[0] == texts[1]
 }
 
-const SHADOW_USED: u64 = std::mem::offset_of!(fettle_abi::block::ThreadBlock, shadow_used) as u64;
+const MIRROR_USED: u64 = std::mem::offset_of!(fettle_abi::block::ThreadBlock, mirror_used) as u64;
 
 /// The 32-bit form of a 64-bit load.
 fn as_32_bits(insn: &Instruction) -> Instruction {
@@ -322,11 +322,11 @@ fn change_fixup(
     }
     let same = match (before.1, fixups.get(i).map(|f| f.1)) {
         (Fixup::Across(old), Some(Fixup::Across(new))) if fixups[i].0 == before.0 => {
-            old != new && landing(claim.emitted, old) == landing(claim.emitted, new)
+            old != new && deopt_point(claim.emitted, old) == deopt_point(claim.emitted, new)
         }
         // Without it the jump leads to what is behind it.
         (Fixup::Across(old), _) if fixups.len() < claim.emitted.fixups.len() => {
-            landing(claim.emitted, old) == landing(claim.emitted, before.0 + 4)
+            deopt_point(claim.emitted, old) == deopt_point(claim.emitted, before.0 + 4)
         }
         _ => false,
     };
@@ -372,7 +372,7 @@ fn change_blocks(
         1 => before + 1,
         _ => before.wrapping_sub(1),
     };
-    let same = landing(claim.emitted, before) == landing(claim.emitted, offsets[i]);
+    let same = deopt_point(claim.emitted, before) == deopt_point(claim.emitted, offsets[i]);
     Some((format!("block {i}: {before:#x} to {:#x}", offsets[i]), same))
 }
 
@@ -390,12 +390,12 @@ fn change_tables(draft: &mut Draft, _: &Claim<'_>, random: &mut Random) -> Optio
     Some((format!("table entries {i} and {j} swapped"), false))
 }
 
-fn change_springboards(
+fn change_entry_patches(
     draft: &mut Draft,
     _: &Claim<'_>,
     random: &mut Random,
 ) -> Option<(String, bool)> {
-    let boards = &mut draft.springboards;
+    let boards = &mut draft.entry_patches;
     let i = random.below(boards.len());
     let before = boards[i];
     match random.below(3) {
@@ -405,7 +405,7 @@ fn change_springboards(
         1 => boards[i].1 += 1,
         _ => boards[i].0 = LinkAddr(before.0.0 + 1),
     }
-    Some((format!("springboard {before:x?}"), false))
+    Some((format!("entry patch {before:x?}"), false))
 }
 
 fn change_unwind(
@@ -676,7 +676,7 @@ const CHANGES: [(&str, Change); 11] = [
     ("range", change_ranges),
     ("block", change_blocks),
     ("table", change_tables),
-    ("springboard", change_springboards),
+    ("entry patch", change_entry_patches),
     ("unwind", change_unwind),
     ("handler", change_handlers),
     ("chunk", change_chunks),
@@ -821,7 +821,7 @@ fn with_pointers(
         let options = PlanOptions {
             select: &select,
             pointers: pointers(&lifted),
-            crossings: true,
+            osr_map: true,
             ..PlanOptions::new(Probing::new(mode))
         };
         plan_checked_by(&image, &lifted, options, || {
@@ -965,7 +965,7 @@ fn emit_again(
         emitted,
         unwind,
         tables: claim.tables.to_vec(),
-        springboards: claim.springboards.to_vec(),
+        entry_patches: claim.entry_patches.to_vec(),
     }
 }
 
@@ -1133,11 +1133,11 @@ fn wrong_rules_after_push() {
 }
 
 #[test]
-fn missing_springboard_and_unwind() {
+fn missing_entry_patch_and_unwind() {
     with_example("table", Mode::Time, |_, _, claim, context| {
         let mut draft = Draft::of(claim);
-        draft.springboards.clear();
-        assert_eq!(draft.check(claim, context).expect_err("no way in").what, Fault::Springboard);
+        draft.entry_patches.clear();
+        assert_eq!(draft.check(claim, context).expect_err("no way in").what, Fault::EntryPatch);
         let mut draft = Draft::of(claim);
         draft.unwind.clear();
         assert_eq!(draft.check(claim, context).expect_err("no rules").what, Fault::Unwind);

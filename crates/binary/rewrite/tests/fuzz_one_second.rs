@@ -45,7 +45,7 @@ fn rewrite(image: &Image, random: &mut Random) -> usize {
     let lifted = fettle_lift::lift(image);
     let variants = common::variants(&lifted);
     let probes = variants[random.below(variants.len())].clone();
-    let plan = plan(image, &lifted, PlanOptions { crossings: true, ..PlanOptions::new(probes) });
+    let plan = plan(image, &lifted, PlanOptions { osr_map: true, ..PlanOptions::new(probes) });
     let _ = link(
         &plan,
         image,

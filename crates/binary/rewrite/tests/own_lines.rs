@@ -123,13 +123,16 @@ fn code((name, line): &Line) -> Vec<u8> {
 fn what_is_put_in_line_is_agreed_with() {
     let Some((image, lifted)) = common::open("/bin/true") else { return };
     for line in IN_LINE {
-        let own = fettle_rewrite::own::compiled(code(line), Some(0), Some(0));
-        let in_line = own.enter.as_ref().is_some_and(|f| f.inline.is_some());
+        let user_probe = fettle_rewrite::user_probe::compiled(code(line), Some(0), Some(0));
+        let in_line = user_probe.enter.as_ref().is_some_and(|f| f.inline.is_some());
         assert!(in_line, "{} is called", line.0);
         let rejected = Mutex::new(Vec::new());
         let options = PlanOptions {
-            crossings: true,
-            ..PlanOptions::new(Probing { own: Some(&own), ..Probing::new(Mode::Own) })
+            osr_map: true,
+            ..PlanOptions::new(Probing {
+                user_probe: Some(&user_probe),
+                ..Probing::new(Mode::User)
+            })
         };
         let plan = plan_checked_by(&image, &lifted, options, || {
             let mut checker = Checker::new(&image);
@@ -149,7 +152,7 @@ fn what_is_put_in_line_is_agreed_with() {
 #[test]
 fn what_cannot_be_checked_is_called() {
     for line in CALLED {
-        let own = fettle_rewrite::own::compiled(code(line), Some(0), Some(0));
-        assert!(own.enter.is_some_and(|f| f.inline.is_none()), "{} is put in line", line.0);
+        let user_probe = fettle_rewrite::user_probe::compiled(code(line), Some(0), Some(0));
+        assert!(user_probe.enter.is_some_and(|f| f.inline.is_none()), "{} is put in line", line.0);
     }
 }

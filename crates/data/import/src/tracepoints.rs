@@ -89,8 +89,8 @@ impl Tracepoints {
                     return unclear(sink, at, full_name, fields);
                 };
                 let thread = self.children.remove(&(child as u32)).unwrap_or(false);
-                let told = number(&["child_tid"]).and_then(|_| number(&["child_pid"]));
-                let pid = told.unwrap_or(if thread { u64::from(at.pid) } else { child });
+                let reported = number(&["child_tid"]).and_then(|_| number(&["child_pid"]));
+                let pid = reported.unwrap_or(if thread { u64::from(at.pid) } else { child });
                 self.calls.fork(sink, at, pid as u32, child as u32)
             }
             "sched_process_exec" => {

@@ -189,9 +189,9 @@ fn lttng() {
 }
 
 /// The events of a trace, file by file.
-fn told(folder: &std::path::Path) -> Vec<String> {
+fn reported(folder: &std::path::Path) -> Vec<String> {
     let trace = std::rc::Rc::new(ctf::Trace::open(folder).unwrap());
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for file in trace.files() {
         let mut stream = trace.stream(file).unwrap();
         while let Some(event) = stream.next().unwrap() {
@@ -200,10 +200,10 @@ fn told(folder: &std::path::Path) -> Vec<String> {
                 let mut scratch = String::new();
                 line += &format!(" {}={}", column.name, ctf::show(&event, column, n, &mut scratch));
             }
-            told.push(line);
+            reported.push(line);
         }
     }
-    told
+    reported
 }
 
 /// Both versions of the format have the same packets: `ctf2.metadata` says in CTF 2's language, as its
@@ -215,10 +215,10 @@ fn lttng_by_metadata_of_ctf_2() {
     for name in ["channel0_0", "channel0_1"] {
         std::fs::copy(golden("ctf").join(name), folder.path().join(name)).unwrap();
     }
-    let events = told(folder.path());
+    let events = reported(folder.path());
     assert_eq!(events.len(), 80);
     assert!(events.iter().any(|event| event.ends_with(" name=beta weight=2")), "{events:?}");
-    assert_eq!(events, told(&golden("ctf")));
+    assert_eq!(events, reported(&golden("ctf")));
 
     let made = made(&[folder.path().to_owned()]).unwrap();
     assert_eq!(made.imported.formats, [Format::Ctf]);
@@ -315,7 +315,7 @@ fn used(bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn what_is_wrong_is_reported_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["metadata", "channel0_0", "channel0_1"] {
         std::fs::copy(golden("ctf").join(name), folder.path().join(name)).unwrap();

@@ -14,7 +14,7 @@ use crate::source::{SourceTrace, Threads};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Measure {
     pub(crate) mode: ProbeMode,
-    own_fields: Vec<fettle_trace::Field>,
+    user_fields: Vec<fettle_trace::Field>,
 }
 
 impl Measure {
@@ -23,8 +23,8 @@ impl Measure {
         let manifest = trace.manifest();
         let functions = |file: &&fettle_trace::FileEntry| file.path == "functions.parquet";
         let probed = manifest.files.iter().find(functions).is_some_and(|file| file.rows > 0);
-        let Manifest { probe_mode: mode, own_fields, .. } = manifest;
-        probed.then(|| Measure { mode: *mode, own_fields: own_fields.clone() })
+        let Manifest { probe_mode: mode, user_fields, .. } = manifest;
+        probed.then(|| Measure { mode: *mode, user_fields: user_fields.clone() })
     }
 
     /// What the manifest of the new trace says of those that were measured so.
@@ -34,7 +34,7 @@ impl Measure {
         traces: impl Iterator<Item = &'a Trace>,
     ) {
         manifest.probe_mode = self.mode;
-        manifest.own_fields.clone_from(&self.own_fields);
+        manifest.user_fields.clone_from(&self.user_fields);
         manifest.switches = true;
         let (totals, cost) = (&mut manifest.totals, &mut manifest.probe_cost);
         for trace in traces {
@@ -44,9 +44,9 @@ impl Measure {
             totals.calls += of.totals.calls;
             totals.lost += of.totals.lost;
             totals.short += of.totals.short;
-            totals.left_frames += of.totals.left_frames;
-            totals.orphan_exits += of.totals.orphan_exits;
-            totals.shadow_overflows += of.totals.shadow_overflows;
+            totals.unwound_frames += of.totals.unwound_frames;
+            totals.unmatched_exits += of.totals.unmatched_exits;
+            totals.mirror_overflows += of.totals.mirror_overflows;
             // The mean over calls; machines differ.
             let share = of.totals.calls as f64 / (totals.calls as f64).max(1.0);
             let share = if before == 0.0 { 1.0 } else { share };
@@ -179,9 +179,9 @@ pub(crate) fn add(
         let Some((thread, function)) = number(total.thread, total.function) else { continue };
         finish.totals.push(fettle_trace::Total { thread, function, ..total });
     }
-    for value in trace.own()? {
+    for value in trace.user_values()? {
         let Some((thread, function)) = number(value.thread, value.function) else { continue };
-        finish.own.push(fettle_trace::OwnValue { thread, function, ..value });
+        finish.user_values.push(fettle_trace::UserValue { thread, function, ..value });
     }
     for counter in trace.counters()? {
         let thread = counter.thread.map(|thread| threads.get(&thread).copied());

@@ -68,7 +68,7 @@ impl Connection {
         known: &[u8],
         bytes: u64,
         counts: &mut Counts,
-        tell: &mut dyn FnMut(Message<'_>),
+        notify: &mut dyn FnMut(Message<'_>),
     ) -> Option<Reason> {
         if self.given_up || bytes == 0 {
             return None;
@@ -90,15 +90,15 @@ impl Connection {
         if self.out_of_step && !self.again(lane, known) {
             return None;
         }
-        match self.run(lane, known, bytes - known.len() as u64, counts, tell) {
+        match self.run(lane, known, bytes - known.len() as u64, counts, notify) {
             End::Fine => None,
             End::Stop(reason) => {
-                self.lose(counts, tell);
+                self.lose(counts, notify);
                 Some(self.give_up(reason))
             }
             End::Lost => {
                 counts.out_of_step += 1;
-                self.lose(counts, tell);
+                self.lose(counts, notify);
                 let restarts = self.decoder.as_mut().is_some_and(|decoder| decoder.restart());
                 if self.pipelined || !restarts {
                     return Some(self.give_up(Reason::Cut));
@@ -112,13 +112,13 @@ impl Connection {
     }
 
     /// Nothing will be known any more of the requests that are not answered.
-    fn lose(&mut self, counts: &mut Counts, tell: &mut dyn FnMut(Message<'_>)) {
+    fn lose(&mut self, counts: &mut Counts, notify: &mut dyn FnMut(Message<'_>)) {
         let (Some(decoder), Some(asked)) = (&mut self.decoder, self.asks) else { return };
         let protocol = decoder.protocol();
         let waiting = self.waiting.drain(..).map(|waiting| (waiting.exchange, protocol));
         for (exchange, protocol) in waiting.chain(decoder.take_open()) {
             counts.unanswered += 1;
-            tell(Message { protocol, exchange, what: What::Unseen { asked } });
+            notify(Message { protocol, exchange, what: What::Unseen { asked } });
         }
     }
 
@@ -146,11 +146,11 @@ impl Connection {
         mut known: &[u8],
         mut missing: u64,
         counts: &mut Counts,
-        tell: &mut dyn FnMut(Message<'_>),
+        notify: &mut dyn FnMut(Message<'_>),
     ) -> End {
         let skipped = self.lanes[n].skip.min(known.len() as u64);
         known = &known[skipped as usize..];
-        if let Err(end) = self.skipped(n, skipped, counts, tell) {
+        if let Err(end) = self.skipped(n, skipped, counts, notify) {
             return end;
         }
         self.lanes[n].head.extend_from_slice(known);
@@ -168,7 +168,7 @@ impl Connection {
                 Step::More => break,
                 Step::Skip(bytes) => (bytes, None),
                 Step::Ask(bytes, ask) => {
-                    if let Err(end) = self.asked(ask, counts, tell) {
+                    if let Err(end) = self.asked(ask, counts, notify) {
                         return end;
                     }
                     (bytes, None)
@@ -185,7 +185,7 @@ impl Connection {
             at += here as usize;
             let lane = &mut self.lanes[n];
             (lane.skip, lane.then) = (bytes, then);
-            if let Err(end) = self.skipped(n, here, counts, tell) {
+            if let Err(end) = self.skipped(n, here, counts, notify) {
                 return end;
             }
         }
@@ -200,7 +200,7 @@ impl Connection {
         if missing > 0 || !self.lanes[n].head.is_empty() {
             return End::Lost;
         }
-        self.skipped(n, skipped, counts, tell).err().unwrap_or(End::Fine)
+        self.skipped(n, skipped, counts, notify).err().unwrap_or(End::Fine)
     }
 
     /// Bytes that say nothing have come.
@@ -209,7 +209,7 @@ impl Connection {
         n: usize,
         bytes: u64,
         counts: &mut Counts,
-        tell: &mut dyn FnMut(Message<'_>),
+        notify: &mut dyn FnMut(Message<'_>),
     ) -> Result<(), End> {
         let lane = &mut self.lanes[n];
         lane.skip -= bytes;
@@ -217,7 +217,7 @@ impl Connection {
             return Ok(());
         }
         match lane.then.take() {
-            Some(answer) => self.answers(answer, counts, tell),
+            Some(answer) => self.answers(answer, counts, notify),
             None => Ok(()),
         }
     }
@@ -226,7 +226,7 @@ impl Connection {
         &mut self,
         ask: Ask,
         counts: &mut Counts,
-        tell: &mut dyn FnMut(Message<'_>),
+        notify: &mut dyn FnMut(Message<'_>),
     ) -> Result<(), End> {
         let own = self.decoder.as_ref().map_or("", |decoder| decoder.protocol());
         let exchange = ask.exchange.unwrap_or(self.exchanges);
@@ -234,9 +234,9 @@ impl Connection {
         counts.asks += 1;
         let what = What::Ask { command: &ask.command, text: &ask.text };
         let protocol = ask.protocol.unwrap_or(own);
-        tell(Message { protocol, exchange, what });
+        notify(Message { protocol, exchange, what });
         if ask.reply == Reply::No {
-            tell(Message { protocol, exchange, what: What::Unanswered });
+            notify(Message { protocol, exchange, what: What::Unanswered });
         }
         if ask.exchange.is_some() || ask.reply == Reply::No {
             return Ok(());
@@ -254,12 +254,12 @@ impl Connection {
         &mut self,
         answer: Answer,
         counts: &mut Counts,
-        tell: &mut dyn FnMut(Message<'_>),
+        notify: &mut dyn FnMut(Message<'_>),
     ) -> Result<(), End> {
         let own = self.decoder.as_ref().map_or("", |decoder| decoder.protocol());
         let exchange = match answer.exchange {
             Some(exchange) => exchange,
-            None => match self.first(&answer, tell)? {
+            None => match self.first(&answer, notify)? {
                 Some(exchange) => exchange,
                 // Asked before the recording began.
                 None => return Ok(()),
@@ -267,7 +267,7 @@ impl Connection {
         };
         counts.answers += 1;
         let what = What::Answer { ok: answer.ok, status: &answer.status };
-        tell(Message { protocol: answer.protocol.unwrap_or(own), exchange, what });
+        notify(Message { protocol: answer.protocol.unwrap_or(own), exchange, what });
         Ok(())
     }
 
@@ -276,7 +276,7 @@ impl Connection {
     fn first(
         &mut self,
         answer: &Answer,
-        tell: &mut dyn FnMut(Message<'_>),
+        notify: &mut dyn FnMut(Message<'_>),
     ) -> Result<Option<u64>, End> {
         let protocol = self.decoder.as_ref().map_or("", |decoder| decoder.protocol());
         while let Some(waiting) = self.waiting.pop_front() {
@@ -300,7 +300,7 @@ impl Connection {
                 return Err(End::Lost);
             }
             let what = What::Answer { ok: true, status: NO_REPLY };
-            tell(Message { protocol, exchange: waiting.exchange, what });
+            notify(Message { protocol, exchange: waiting.exchange, what });
         }
         Ok(None)
     }

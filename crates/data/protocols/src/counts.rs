@@ -34,7 +34,7 @@ impl Reason {
             Reason::Unknown => "of a protocol that is not known",
             Reason::Tls => "that is encrypted",
             Reason::Upgraded => "that went on with another protocol",
-            Reason::Unasked => "with answers that nobody asked for",
+            Reason::Unasked => "with answers without a question",
             Reason::Quiet => "with questions whose answers may be left out",
             Reason::Cut => "of which bytes are missing that matter",
         }

@@ -3,7 +3,7 @@
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Read, Step};
-use crate::text::{number, told, words};
+use crate::text::{number, reported, words};
 
 const METHODS: [&[u8]; 9] =
     [b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT"];
@@ -34,7 +34,7 @@ pub struct Http1 {
     ask: State,
     answer: State,
     /// Of the answer whose chunks come.
-    told: Answer,
+    reported: Answer,
 }
 
 /// What a head says of the body.
@@ -123,7 +123,7 @@ impl Decoder for Http1 {
             self.ask = State::Chunks;
         }
         let body = if head.chunked { 0 } else { head.length.unwrap_or(0) };
-        let (command, text) = (told(method), told(target));
+        let (command, text) = (reported(method), reported(target));
         Step::Ask(head.bytes.saturating_add(body), Ask { command, text, ..Ask::default() })
     }
 
@@ -138,7 +138,7 @@ impl Decoder for Http1 {
                     Some(Ok((bytes, false))) => Step::Skip(bytes),
                     Some(Ok((bytes, true))) => {
                         self.answer = State::Head;
-                        Step::Answer(bytes, std::mem::take(&mut self.told))
+                        Step::Answer(bytes, std::mem::take(&mut self.reported))
                     }
                 };
             }
@@ -164,7 +164,7 @@ impl Decoder for Http1 {
         }
         if head.chunked {
             self.answer = State::Chunks;
-            self.told = answer;
+            self.reported = answer;
             return Step::Skip(head.bytes);
         }
         if head.length.is_none() {

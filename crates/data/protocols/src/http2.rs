@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::decoder::{Answer, Ask, Decoder, Input, Step};
 use crate::hpack::Table;
-use crate::text::told;
+use crate::text::reported;
 
 /// How every connection begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -126,11 +126,11 @@ impl Half {
         let mut fields = Fields::default();
         let block = std::mem::take(&mut self.block);
         let read = self.table.read(&block, |name, value| match name {
-            b":method" => fields.method = told(value),
-            b":path" => fields.path = told(value),
-            b":status" => fields.status = told(value),
-            b"content-type" => fields.kind = told(value),
-            b"grpc-status" => fields.grpc_status = Some(told(value)),
+            b":method" => fields.method = reported(value),
+            b":path" => fields.path = reported(value),
+            b":status" => fields.status = reported(value),
+            b"content-type" => fields.kind = reported(value),
+            b"grpc-status" => fields.grpc_status = Some(reported(value)),
             _ => {}
         });
         Some(read.then_some(fields))

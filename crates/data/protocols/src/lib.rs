@@ -64,7 +64,7 @@ impl Connections {
         side: Side,
         known: &[u8],
         bytes: u64,
-        tell: &mut dyn FnMut(Message<'_>),
+        notify: &mut dyn FnMut(Message<'_>),
     ) -> Option<Reason> {
         if self.open.len() >= CONNECTIONS && !self.open.contains_key(&socket) {
             self.counts.forgotten += self.open.len() as u64;
@@ -72,7 +72,7 @@ impl Connections {
         }
         let known = &known[..known.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
         let connection = self.open.entry(socket).or_default();
-        let given_up = connection.transfer(side, known, bytes, &mut self.counts, tell);
+        let given_up = connection.transfer(side, known, bytes, &mut self.counts, notify);
         if let Some(reason) = given_up {
             self.counts.given_up[reason as usize] += 1;
         }

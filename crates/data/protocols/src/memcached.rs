@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use crate::decoder::{Answer, Ask, Decoder, Input, MARK, Read, Reply, Step};
-use crate::text::{number, told, words};
+use crate::text::{number, reported, words};
 
 const COMMANDS: [&[u8]; 25] = [
     b"get",
@@ -96,8 +96,8 @@ impl Decoder for Text {
             _ if flags.contains(&&b"k"[..]) => repeated(flags, Some(name)),
             _ => repeated(flags, None),
         };
-        let command = told(command);
-        let text = format!("{command} {}", told(name)).trim_end().to_owned();
+        let command = reported(command);
+        let text = format!("{command} {}", reported(name)).trim_end().to_owned();
         Step::Ask(bytes, Ask { command, text, key: repeated, reply, ..Ask::default() })
     }
 
@@ -106,7 +106,7 @@ impl Decoder for Text {
         let words = words(line);
         let [word, rest @ ..] = words.as_slice() else { return Step::Lost };
         let mut ok = true;
-        let mut status = told(word);
+        let mut status = reported(word);
         let (mut key, mut needed) = (None, false);
         let value = |n: usize| rest.get(n).and_then(|word| number(word));
         match *word {
@@ -128,7 +128,7 @@ impl Decoder for Text {
             b"MN" => key = Some(MARK),
             b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" => {
                 ok = false;
-                status = told(line);
+                status = reported(line);
             }
             b"ME" | b"STORED" | b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND" | b"DELETED"
             | b"TOUCHED" | b"OK" | b"VERSION" | b"RESET" | b"BUSY" => {}
@@ -262,7 +262,8 @@ impl Decoder for Binary {
         }
         let end = input.bytes.len().min(key_at + head.key);
         let secret = head.operation == 0x21 || head.operation == 0x22;
-        let key = if secret { "" } else { &told(input.bytes.get(key_at..end).unwrap_or_default()) };
+        let key =
+            if secret { "" } else { &reported(input.bytes.get(key_at..end).unwrap_or_default()) };
         let (name, quiet) = OPERATIONS[usize::from(head.operation)];
         let ask = Ask {
             command: name.into(),

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Read, Step};
-use crate::text::{TEXT, told, zero_ended};
+use crate::text::{TEXT, reported, zero_ended};
 
 /// Codes in place of a version, in messages without a letter.
 const CANCEL: u32 = 80_877_102;
@@ -96,7 +96,7 @@ impl Postgres {
                 let mut said = Vec::new();
                 while let (Some(name), Some(value)) = (words.next(), words.next()) {
                     if matches!(name, b"user" | b"database") {
-                        said.push(format!("{}={}", told(name), told(value)));
+                        said.push(format!("{}={}", reported(name), reported(value)));
                     }
                 }
                 Step::Ask(bytes, Ask { text: said.join(" "), ..named("START") })
@@ -147,11 +147,11 @@ impl Decoder for Postgres {
         };
         let text = |bytes| zero_ended(bytes).map_or(bytes, |(text, _)| text);
         match kind {
-            b'Q' => Step::Ask(bytes, statement(told(text(body)))),
+            b'Q' => Step::Ask(bytes, statement(reported(text(body)))),
             b'F' => Step::Ask(bytes, named("FUNCTION")),
             b'P' => {
                 let Some((name, rest)) = zero_ended(body) else { return Step::Lost };
-                let said = told(text(rest));
+                let said = reported(text(rest));
                 if self.statements.len() >= STATEMENTS {
                     self.statements.clear();
                 }
@@ -201,11 +201,12 @@ impl Decoder for Postgres {
                     let mut fields = body.split(|byte| *byte == 0);
                     fields.find_map(|field| field.strip_prefix(&[letter]))
                 };
-                let [code, text] = [b'C', b'M'].map(|letter| told(field(letter).unwrap_or(b"")));
+                let [code, text] =
+                    [b'C', b'M'].map(|letter| reported(field(letter).unwrap_or(b"")));
                 self.error = Some(format!("{code} {text}"));
             }
             b'C' => {
-                self.completed = told(zero_ended(body).map_or(body, |(text, _)| text));
+                self.completed = reported(zero_ended(body).map_or(body, |(text, _)| text));
             }
             b'A' | b'N' | b'S' | b'K' | b'R' | b'T' | b'D' | b'I' | b'1' | b'2' | b'3' | b'n'
             | b's' | b't' | b'G' | b'H' | b'W' | b'd' | b'c' | b'v' | b'V' => {}

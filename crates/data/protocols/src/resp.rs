@@ -3,7 +3,7 @@
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Reply, Step};
-use crate::text::{TEXT, number, told, words};
+use crate::text::{TEXT, number, reported, words};
 
 /// More values within one are not believed.
 const VALUES_MAX: i64 = 1 << 24;
@@ -58,11 +58,11 @@ impl Resp {
     /// A word of a request.
     fn word(&mut self, bytes: u64, word: &[u8]) -> Step {
         self.asked_left -= 1;
-        let told_before = self.asked.len() == self.wanted();
-        if !told_before {
-            self.asked.push(told(word));
+        let reported_before = self.asked.len() == self.wanted();
+        if !reported_before {
+            self.asked.push(reported(word));
         }
-        if told_before || (self.asked.len() < self.wanted() && self.asked_left > 0) {
+        if reported_before || (self.asked.len() < self.wanted() && self.asked_left > 0) {
             return Step::Skip(bytes);
         }
         let command = self.asked[0].to_ascii_uppercase();
@@ -156,7 +156,7 @@ impl Decoder for Resp {
             self.left = 1;
             self.push = matches!(kind, b'>' | b'|');
             let ok = !matches!(kind, b'-' | b'!');
-            let said = if matches!(kind, b'+' | b'-') { told(rest) } else { String::new() };
+            let said = if matches!(kind, b'+' | b'-') { reported(rest) } else { String::new() };
             self.first = Some((ok, said));
         }
         let mut bytes = at;

@@ -4,7 +4,7 @@
 pub const TEXT: usize = 256;
 
 /// A text from bytes, cut, with `…` where it is.
-pub fn told(bytes: &[u8]) -> String {
+pub fn reported(bytes: &[u8]) -> String {
     let cut = bytes.len() > TEXT;
     let bytes = if cut { &bytes[..TEXT] } else { bytes };
     let text = String::from_utf8_lossy(bytes);
@@ -38,9 +38,9 @@ mod tests {
 
     #[test]
     fn texts_are_clean_and_short() {
-        assert_eq!(told(b" SELECT\n1 "), "SELECT 1");
-        assert_eq!(told(&[b'x'; 300]).len(), TEXT + '…'.len_utf8());
-        assert_eq!(told("ä".as_bytes()), "ä");
+        assert_eq!(reported(b" SELECT\n1 "), "SELECT 1");
+        assert_eq!(reported(&[b'x'; 300]).len(), TEXT + '…'.len_utf8());
+        assert_eq!(reported("ä".as_bytes()), "ä");
         assert_eq!(zero_ended(b"ab\0c"), Some((&b"ab"[..], &b"c"[..])));
         assert_eq!((number(b"-12"), number(b"1x"), number(b"")), (Some(-12), None, None));
     }

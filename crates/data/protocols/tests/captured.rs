@@ -47,14 +47,14 @@ fn line(connection: u64, message: Message<'_>) -> String {
 }
 
 /// What is reported of reads of which only the first bytes are known.
-fn told(reads: &[Read], known: usize) -> (Vec<String>, Connections) {
+fn reported(reads: &[Read], known: usize) -> (Vec<String>, Connections) {
     let mut connections = Connections::new();
     let mut lines = Vec::new();
     for (connection, side, bytes) in reads {
         let known = &bytes[..bytes.len().min(known)];
-        let mut tell = |message: Message<'_>| lines.push(line(*connection, message));
+        let mut notify = |message: Message<'_>| lines.push(line(*connection, message));
         let given_up =
-            connections.transfer(*connection, *side, known, bytes.len() as u64, &mut tell);
+            connections.transfer(*connection, *side, known, bytes.len() as u64, &mut notify);
         lines.extend(given_up.map(|reason| format!("{connection} given up: {reason:?}")));
     }
     (lines, connections)
@@ -74,7 +74,7 @@ const NAMES: [&str; 6] = ["grpc", "http1", "http2", "memcached", "postgres", "re
 #[test]
 fn real_conversations() {
     for name in NAMES {
-        let (lines, connections) = told(&reads(name), usize::MAX);
+        let (lines, connections) = reported(&reads(name), usize::MAX);
         let mut text = lines.join("\n");
         write!(text, "\n{:?}\n", connections.counts()).unwrap();
         let path = folder().join(format!("{name}.told"));
@@ -89,10 +89,10 @@ fn real_conversations() {
 fn pieces_do_not_matter() {
     for name in NAMES {
         let reads = reads(name);
-        let (whole, _) = told(&reads, usize::MAX);
+        let (whole, _) = reported(&reads, usize::MAX);
         // A decoder that comes to a connection has to see a request's first bytes in one piece.
         for size in [64, 100, 1000] {
-            assert_eq!(told(&in_pieces(&reads, size), usize::MAX).0, whole, "{name}, {size}");
+            assert_eq!(reported(&in_pieces(&reads, size), usize::MAX).0, whole, "{name}, {size}");
         }
     }
 }
@@ -102,9 +102,9 @@ fn pieces_do_not_matter() {
 fn what_is_cut_is_left_out() {
     for name in NAMES {
         let reads = reads(name);
-        let (whole, _) = told(&reads, usize::MAX);
+        let (whole, _) = reported(&reads, usize::MAX);
         for known in [1, 8, 30, 64, 100, 256, 1024] {
-            let (lines, connections) = told(&reads, known);
+            let (lines, connections) = reported(&reads, known);
             let mut rest = whole.iter();
             for line in lines.iter().filter(|line| line.contains("answered ok")) {
                 if line.ends_with(NO_REPLY) {
@@ -118,7 +118,7 @@ fn what_is_cut_is_left_out() {
             assert!(counts.answers <= counts.asks, "{name}, {known}: {counts:?}");
             all_are_over(&lines);
         }
-        assert_eq!(told(&reads, 1 << 14).0, whole, "{name}");
+        assert_eq!(reported(&reads, 1 << 14).0, whole, "{name}");
     }
 }
 
@@ -161,7 +161,7 @@ fn talk(lines: &[(bool, &str)]) -> Vec<String> {
             (1, side, text.replace('\n', "\r\n").into_bytes())
         })
         .collect();
-    told(&reads, usize::MAX).0.iter().map(|line| line[2..].to_owned()).collect()
+    reported(&reads, usize::MAX).0.iter().map(|line| line[2..].to_owned()).collect()
 }
 
 /// Redis answers no longer, not the next, and again.
@@ -233,8 +233,8 @@ fn after_missing_bytes_nothing_is_paired_wrongly() {
     let mut connections = Connections::new();
     let mut lines = Vec::new();
     let mut say = |side, bytes: &[u8], all: u64| {
-        let mut tell = |message: Message<'_>| lines.push(line(1, message));
-        connections.transfer(1, side, bytes, all, &mut tell)
+        let mut notify = |message: Message<'_>| lines.push(line(1, message));
+        connections.transfer(1, side, bytes, all, &mut notify)
     };
     let get = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n";
     let length = get.len() as u64;

@@ -34,7 +34,7 @@ fn broken_conversations() {
     println!("seed {seed}");
     let mut state = seed;
     let until = Instant::now() + Duration::from_secs(1);
-    let (mut runs, mut told) = (0_u64, 0_u64);
+    let (mut runs, mut reported) = (0_u64, 0_u64);
     while Instant::now() < until {
         let mut connections = Connections::new();
         let which = random(&mut state) % conversations.len();
@@ -53,10 +53,10 @@ fn broken_conversations() {
             let known = if random(&mut state).is_multiple_of(4) { known } else { &bytes };
             let missing = [0, 0, 1, 100, u64::MAX / 2][random(&mut state) % 5];
             let all = (known.len() as u64).saturating_add(missing);
-            connections.transfer(1, *side, known, all, &mut |_| told += 1);
+            connections.transfer(1, *side, known, all, &mut |_| reported += 1);
         }
         runs += 1;
     }
-    println!("{runs} conversations, {told} messages");
-    assert!(runs > 10 && told > 10);
+    println!("{runs} conversations, {reported} messages");
+    assert!(runs > 10 && reported > 10);
 }

@@ -104,7 +104,7 @@ pub(crate) fn convert(trace: &Path, progress: &mut dyn FnMut(u64, u64)) -> Resul
         threads: read_table(trace)?,
         totals: read_table(trace)?,
         counters: read_table(trace)?,
-        own: read_optional(trace)?,
+        user_values: read_optional(trace)?,
         open_calls,
         ..Finish::default()
     };

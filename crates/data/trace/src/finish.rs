@@ -6,7 +6,7 @@ use crate::call_writer::WrittenCalls;
 use crate::events::WrittenEvents;
 use crate::manifest::Manifest;
 use crate::tables::{
-    Counter, Function, Mapping, Module, OwnValue, Parameter, Process, Skipped, Thread, Total,
+    Counter, Function, Mapping, Module, Parameter, Process, Skipped, Thread, Total, UserValue,
 };
 
 /// Everything that is known when a recording ends, besides the records. Take
@@ -35,7 +35,7 @@ pub struct Finish {
     /// Block and edge counts.
     pub counters: Vec<Counter>,
     /// What the user probe counted.
-    pub own: Vec<OwnValue>,
+    pub user_values: Vec<UserValue>,
     /// Calls that had not ended when the recording did, in any order. They become rows marked
     /// [`crate::Call::OPEN`].
     pub open_calls: Vec<OpenCall>,

@@ -66,7 +66,7 @@ pub use recover::{
 };
 pub use spool::{Content, Outlet, spool_file};
 pub use tables::{
-    Argument, Counter, CounterKind, Function, Mapping, Module, OwnValue, Parameter, ParameterType,
-    Process, Skipped, Switch, Thread, Total,
+    Argument, Counter, CounterKind, Function, Mapping, Module, Parameter, ParameterType, Process,
+    Skipped, Switch, Thread, Total, UserValue,
 };
 pub use write::{TraceWriter, check_free};

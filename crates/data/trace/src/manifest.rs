@@ -45,7 +45,8 @@ pub struct Manifest {
     /// Calls that took less left no record ([`RunTotals::short`]); `None`: all did.
     pub min_duration_ns: Option<u64>,
     /// Counters of the user probe, in order.
-    pub own_fields: Vec<Field>,
+    #[serde(rename = "own_fields")]
+    pub user_fields: Vec<Field>,
     /// What the probes cost.
     pub probe_cost: ProbeCost,
     /// Whether it is known when threads were switched out: there is a table of switches, calls have
@@ -222,7 +223,8 @@ pub enum ProbeMode {
     /// Executions of control-flow edges are counted.
     Edges,
     /// The user probe counts.
-    Own,
+    #[serde(rename = "own")]
+    User,
     /// There were no probes.
     None,
 }
@@ -264,7 +266,7 @@ impl ProbeMode {
             ProbeMode::Sampled => "sampled",
             ProbeMode::Blocks => "blocks",
             ProbeMode::Edges => "edges",
-            ProbeMode::Own => "own",
+            ProbeMode::User => "own",
             ProbeMode::None => "none",
         }
     }
@@ -303,11 +305,14 @@ pub struct RunTotals {
     /// Calls that took less than [`Manifest::min_duration_ns`], of which no record was kept.
     pub short: u64,
     /// Frames closed because an exception, `longjmp` or `exit` left them.
-    pub left_frames: u64,
+    #[serde(rename = "left_frames")]
+    pub unwound_frames: u64,
     /// Exits that found no frame of theirs.
-    pub orphan_exits: u64,
+    #[serde(rename = "orphan_exits")]
+    pub unmatched_exits: u64,
     /// Entries that found the call-stack mirror full.
-    pub shadow_overflows: u64,
+    #[serde(rename = "shadow_overflows")]
+    pub mirror_overflows: u64,
     /// Threads that were probed.
     pub threads: u64,
     /// Processes that were probed.

@@ -12,8 +12,8 @@ use crate::column::{Table, open_file, open_regular, read_groups, read_table};
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, VERSION};
 use crate::tables::{
-    Argument, Counter, Function, Mapping, Module, OwnValue, Parameter, Process, Skipped, Switch,
-    Thread, Total,
+    Argument, Counter, Function, Mapping, Module, Parameter, Process, Skipped, Switch, Thread,
+    Total, UserValue,
 };
 
 /// A manifest larger than this is not read.
@@ -183,7 +183,7 @@ impl Trace {
     }
 
     /// What the user probe counted; nothing in traces that have none.
-    pub fn own(&self) -> Result<Vec<OwnValue>> {
+    pub fn user_values(&self) -> Result<Vec<UserValue>> {
         read_optional(&self.folder)
     }
 

@@ -104,7 +104,7 @@ pub fn recover_with(
         threads,
         totals: Vec::new(),
         counters: table_or_none(path),
-        own: table_or_none(path),
+        user_values: table_or_none(path),
         open_calls: Vec::new(),
         calls: None,
         events,

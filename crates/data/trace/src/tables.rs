@@ -265,12 +265,12 @@ table! {
 
 table! {
     /// What the user probe counted for one function in one thread.
-    OwnValue in "own.parquet" {
+    UserValue in "own.parquet" {
         /// [`Thread::index`].
         thread: u32,
         /// [`Function::id`].
         function: u32,
-        /// Place among `Manifest::own_fields`.
+        /// Place among `Manifest::user_fields`.
         field: u32,
         /// The value.
         value: u64,

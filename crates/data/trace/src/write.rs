@@ -265,7 +265,7 @@ fn write_tables(folder: &Path, tables: &Finish) -> Result<Vec<FileEntry>> {
         write(folder, &tables.threads)?,
         write(folder, &tables.totals)?,
         write(folder, &tables.counters)?,
-        write(folder, &tables.own)?,
+        write(folder, &tables.user_values)?,
     ])
 }
 

@@ -58,7 +58,7 @@ impl Why {
         match self {
             Why::Plan => "the plan is not one of this kernel",
             Why::Function => "the function is not what the kernel has",
-            Why::Patch => "the jump to new code lies where it may not",
+            Why::Patch => "the jump to rewritten text lies where it may not",
             Why::Outside => "control leaves the text",
             Why::Undecodable => "an instruction that is not known",
             Why::Instruction => "another instruction than the original's",

@@ -38,7 +38,7 @@ const GS_BASES: [[u8; 4]; 2] = [[0x01, 0x01, 0x00, 0xc0], [0x02, 0x01, 0x00, 0xc
 
 /// Where in a block a counter stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct CounterSite {
     /// Before this instruction; behind the block's last if it is the one after that.
     pub insn: u32,
     /// The flags have to be put back.
@@ -50,7 +50,7 @@ pub(crate) struct Spot {
 pub(crate) struct Counters {
     places: Vec<Place>,
     /// By block: number from the function's first, and where.
-    blocks: FxHashMap<BlockId, (u32, Spot)>,
+    blocks: FxHashMap<BlockId, (u32, CounterSite)>,
     /// By edge between blocks, or out of the function from a block: the number, and whether the flags
     /// have to be put back.
     between: FxHashMap<(BlockId, Option<BlockId>), (u32, bool)>,
@@ -69,9 +69,9 @@ impl Counters {
     }
 
     /// The counter in a block.
-    pub fn of_block(&self, block: BlockId) -> Option<(u32, Spot)> {
-        let (number, spot) = self.blocks.get(&block)?;
-        Some((self.first + number, *spot))
+    pub fn of_block(&self, block: BlockId) -> Option<(u32, CounterSite)> {
+        let (number, site) = self.blocks.get(&block)?;
+        Some((self.first + number, *site))
     }
 
     /// The counter of a branch.
@@ -100,28 +100,28 @@ pub(crate) fn place(
     }
     let callees = Callees::new(lifter);
     let flags = Flags::solve(function, callees);
-    let spots = Spots { lifter, function, flags, callees };
+    let sites = CounterSites { lifter, function, flags, callees };
     let entry = function.code.entry_block();
     let mut counters = Counters::default();
     for (number, place) in places.iter().enumerate() {
         let number = number as u32;
         match *place {
             Place::Entry => {
-                counters.blocks.insert(entry, (number, spots.in_block(entry)?));
+                counters.blocks.insert(entry, (number, sites.in_block(entry)?));
             }
             Place::Block(block) => {
-                counters.blocks.insert(block, (number, spots.in_block(block)?));
+                counters.blocks.insert(block, (number, sites.in_block(block)?));
             }
             Place::Between(from, to) => {
-                let saves = spots.flags.at_start(to);
+                let saves = sites.flags.at_start(to);
                 let first = function.code.blocks[to.index()].insns.start;
-                spots.check(saves, first)?;
+                sites.check(saves, first)?;
                 counters.between.insert((from, Some(to)), (number, saves));
             }
             Place::Leaving(from) => {
                 // What is behind the branch is another function: nothing is known of its flags.
                 let last = function.code.blocks[from.index()].insns.end - 1;
-                spots.check(true, last)?;
+                sites.check(true, last)?;
                 counters.between.insert((from, None), (number, true));
             }
         }
@@ -166,15 +166,15 @@ fn reason(shadowed: bool) -> Reason {
     if shadowed { Reason::InterruptShadow } else { Reason::Unwind }
 }
 
-struct Spots<'a, 'l> {
+struct CounterSites<'a, 'l> {
     lifter: &'l Lifter<'a>,
     function: &'l KernelFunction,
     flags: Flags,
     callees: Callees<'a>,
 }
 
-impl Spots<'_, '_> {
-    fn in_block(&self, id: BlockId) -> Result<Spot, (Reason, u64)> {
+impl CounterSites<'_, '_> {
+    fn in_block(&self, id: BlockId) -> Result<CounterSite, (Reason, u64)> {
         let function = self.function;
         let insns = function.code.blocks[id.index()].insns.clone();
         let behind = function.behind_fentry();
@@ -188,10 +188,10 @@ impl Spots<'_, '_> {
                 shadowed = true;
             } else if !early {
                 if !self.flags.before(function, id, insn, self.callees) {
-                    return Ok(Spot { insn, saves: false });
+                    return Ok(CounterSite { insn, saves: false });
                 }
                 if saving.is_none() && self.unwinds(insn) {
-                    saving = Some(Spot { insn, saves: true });
+                    saving = Some(CounterSite { insn, saves: true });
                 }
             }
             // A callee may not return, and a fault goes elsewhere.
@@ -211,18 +211,18 @@ impl Spots<'_, '_> {
     fn at_end(
         &self,
         id: BlockId,
-        saving: Option<Spot>,
+        saving: Option<CounterSite>,
         reason: Reason,
-    ) -> Result<Spot, (Reason, u64)> {
+    ) -> Result<CounterSite, (Reason, u64)> {
         let block = &self.function.code.blocks[id.index()];
         let insn = block.insns.end;
         let last = &self.function.code.insns[insn as usize - 1];
         let next = last.next_ip();
         if !self.shadows(last) && !self.flags.before(self.function, id, insn, self.callees) {
-            return Ok(Spot { insn, saves: false });
+            return Ok(CounterSite { insn, saves: false });
         }
-        let other =
-            (!self.shadows(last) && self.unwinds_at(next)).then_some(Spot { insn, saves: true });
+        let other = (!self.shadows(last) && self.unwinds_at(next))
+            .then_some(CounterSite { insn, saves: true });
         saving.or(other).ok_or((reason, next))
     }
 

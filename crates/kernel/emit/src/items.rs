@@ -101,8 +101,8 @@ impl Writer<'_, '_, '_> {
         self.items.push(Item::Block(id));
         for index in block.insns.clone() {
             let insn = &function.code.insns[index as usize];
-            if let Some((number, spot)) = counter.filter(|(_, spot)| spot.insn == index) {
-                self.items.push(Item::Counter { number, saves: spot.saves, origin: insn.ip() });
+            if let Some((number, site)) = counter.filter(|(_, site)| site.insn == index) {
+                self.items.push(Item::Counter { number, saves: site.saves, origin: insn.ip() });
             }
             if index + 1 == block.insns.end {
                 self.end(id, index, insn, next);
@@ -120,8 +120,8 @@ impl Writer<'_, '_, '_> {
             End::Falls => {
                 self.items.push(Item::Copy(index));
                 let counter = self.context.counters.of_block(id);
-                if let Some((number, spot)) = counter.filter(|(_, spot)| spot.insn == index + 1) {
-                    self.items.push(Item::Counter { number, saves: spot.saves, origin: behind });
+                if let Some((number, site)) = counter.filter(|(_, site)| site.insn == index + 1) {
+                    self.items.push(Item::Counter { number, saves: site.saves, origin: behind });
                 }
                 self.go(behind, next);
             }

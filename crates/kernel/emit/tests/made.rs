@@ -73,9 +73,11 @@ fn counters_tell_edges() {
             let walked = common::walked(function, &mut Dice(seed));
             let own = counters.iter().filter(|counter| counter.function == function.entry());
             let places: Vec<_> = own.map(|counter| counter.place).collect();
-            let told = counts(function, common::counted(&walked, &places));
-            assert!(!told.inconsistent && (told.is_exact() || counting == Counting::Blocks));
-            for (one, (edge, count)) in told.edges.iter().zip(&walked) {
+            let reported = counts(function, common::counted(&walked, &places));
+            assert!(
+                !reported.inconsistent && (reported.is_exact() || counting == Counting::Blocks)
+            );
+            for (one, (edge, count)) in reported.edges.iter().zip(&walked) {
                 assert_eq!(one.edge, *edge);
                 assert!(!one.exact || one.count == *count, "{}: {one:?} {count}", function.name);
             }
@@ -84,7 +86,7 @@ fn counters_tell_edges() {
 }
 
 #[test]
-fn what_new_code_of_a_made_kernel_has() {
+fn what_rewritten_text_of_a_made_kernel_has() {
     let image = kernel().files().image().unwrap();
     let lifter = Lifter::new(&image);
     let (functions, _) = lifter.lift(&lifter.traceable());
@@ -100,7 +102,7 @@ fn what_new_code_of_a_made_kernel_has() {
     let callee = Target::Part { part: plan.functions[by_name("looping")].entry, offset: 0 };
     let leads =
         |r: &fettle_kernel_plan::Reference| r.value == Value::Relative { target: callee, tail: 0 };
-    assert!(caller.references.iter().any(leads), "a call in the group leads to new code");
+    assert!(caller.references.iter().any(leads), "a call in the group leads to rewritten text");
     // A label lies where the jump would.
     assert!(plan.functions[by_name("keyed")].patch.is_none());
     assert!(plan.functions[by_name("caller")].patch.is_some());

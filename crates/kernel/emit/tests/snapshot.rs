@@ -221,14 +221,14 @@ fn most_edges_follow_from_blocks() {
             for function in functions.iter().filter(|f| f.code.blocks.len() < 500) {
                 let Some(places) = places.get(&function.entry()) else { continue };
                 let walked = common::walked(function, &mut common::Dice(function.entry()));
-                let told = counts(function, common::counted(&walked, places));
-                assert!(!told.inconsistent, "{}", function.name);
-                for (one, (edge, count)) in told.edges.iter().zip(&walked) {
+                let reported = counts(function, common::counted(&walked, places));
+                assert!(!reported.inconsistent, "{}", function.name);
+                for (one, (edge, count)) in reported.edges.iter().zip(&walked) {
                     assert!(!one.exact || one.count == *count, "{} {edge:?}", function.name);
                 }
-                edges += told.edges.len();
-                exact += told.edges.iter().filter(|edge| edge.exact).count();
-                (whole, all) = (whole + usize::from(told.is_exact()), all + 1);
+                edges += reported.edges.len();
+                exact += reported.edges.iter().filter(|edge| edge.exact).count();
+                (whole, all) = (whole + usize::from(reported.is_exact()), all + 1);
             }
             println!(
                 "{} {counting:?}: {exact} of {edges} edges, {whole} of {all} functions",

@@ -50,11 +50,13 @@ pub enum Error {
     #[error("no module of fettle's is loaded: nothing is installed in the kernel")]
     NotLoaded,
     /// The module is there already.
-    #[error("fettle has new code in the kernel already; `fettle undo --kernel` takes it out first")]
+    #[error(
+        "fettle has rewritten text in the kernel already; `fettle undo --kernel` takes it out first"
+    )]
     Loaded,
     /// An original is not as the plan has it.
     #[error(
-        "{0} has a probe or a patch of somebody else at its entry; left unmodified, nothing is installed"
+        "{0} has a probe or a patch of another tool at its entry; left unmodified, nothing is installed"
     )]
     Taken(String),
     /// A livepatch has come since.
@@ -62,7 +64,7 @@ pub enum Error {
     Barred,
     /// Deoptimisation failed: threads could not leave rewritten text.
     #[error(
-        "threads are still in new code ({hooked} by return hooks of tracers, {stuck} in frames that \
+        "threads are still in rewritten text ({hooked} by return hooks of tracers, {stuck} in frames that \
          cannot be walked, {foreign} entries with probes of others): stop those tracers and try again"
     )]
     Occupied {

@@ -467,7 +467,7 @@ impl<'a> Writer<'a> {
     fn about(&mut self) {
         let about = self.object.section(".modinfo", SHT_PROGBITS, SHF_ALLOC, 1);
         let text = format!(
-            "license={LICENSE}\0name={NAME}\0retpoline=Y\0description=New code for functions of the \
+            "license={LICENSE}\0name={NAME}\0retpoline=Y\0description=Rewritten text for functions of the \
              kernel, by Fettle\0vermagic={}\0",
             self.kernel.vermagic
         );

@@ -82,7 +82,7 @@ impl Reason {
             Reason::InterruptShadow => "a counter would stand in the shadow of sti",
             Reason::EdgesHidden => "edges that cannot be counted",
             Reason::Order => "an order of blocks that is not one of its own",
-            Reason::CheckFailed => "the checker did not agree with the new code",
+            Reason::CheckFailed => "the checker did not agree with the rewritten text",
         }
     }
 }

@@ -232,8 +232,7 @@ fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
             problems.push(Problem {
                 address: function.entry,
                 function: function.name.clone(),
-                reason: "its address is data: after a call through a pointer no jump returns there"
-                    .into(),
+                reason: "its address is data: after an indirect call no jump returns there".into(),
             });
         }
         for block in &function.blocks {

@@ -29,18 +29,18 @@ fn same(machine: &Machine, file: &str, options: &[&str], arguments: &[&str]) {
     );
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let warning = "warning: Options -Xverify";
-    let told: Vec<String> = text(&got.stderr)
+    let reported: Vec<String> = text(&got.stderr)
         .lines()
         .filter(|line| !line.contains(warning))
         .map(str::to_owned)
         .collect();
-    assert_eq!(text(&got.stdout), text(&expected.stdout), "{file} {options:?}: {told:#?}");
+    assert_eq!(text(&got.stdout), text(&expected.stdout), "{file} {options:?}: {reported:#?}");
     let status = expected.status.code().or(expected.status.signal().map(|signal| 128 + signal));
-    assert_eq!(got.status.code(), status, "{file} {options:?}: {told:#?}");
+    assert_eq!(got.status.code(), status, "{file} {options:?}: {reported:#?}");
     let native = text(&expected.stderr);
     // The emulator itself says something of a program that a signal ends.
     let native: Vec<&str> = native.lines().filter(|line| !line.starts_with("qemu: ")).collect();
-    assert_eq!(told, native, "{file} {options:?}");
+    assert_eq!(reported, native, "{file} {options:?}");
 }
 
 #[test]
@@ -215,8 +215,8 @@ fn exceptions_between_cpp_and_java() {
                 .arg(&path)
                 .arg(here.join("tests/java/Exceptions.java")),
         );
-        let told = String::from_utf8_lossy(&got.stderr);
-        assert_eq!(String::from_utf8_lossy(&got.stdout), BETWEEN, "{told}");
+        let reported = String::from_utf8_lossy(&got.stderr);
+        assert_eq!(String::from_utf8_lossy(&got.stdout), BETWEEN, "{reported}");
     }
 }
 

@@ -16,10 +16,10 @@ fn frames(machine: &Machine, file: &Path, options: &[&str], arguments: &[&str]) 
     let mut java = Command::new("java");
     java.args(["-XX:TieredStopAtLevel=1", "-jar"]).arg(&path).args(arguments);
     let got = output(java.env("FETTLE_JAR_STRACE", "1"));
-    let told = String::from_utf8_lossy(&got.stderr).into_owned();
-    let frames = told.lines().filter_map(|line| line.trim().strip_prefix("at fettle.program."));
+    let reported = String::from_utf8_lossy(&got.stderr).into_owned();
+    let frames = reported.lines().filter_map(|line| line.trim().strip_prefix("at fettle.program."));
     let frames: Vec<String> = frames.map(str::to_owned).collect();
-    assert!(!frames.is_empty(), "{told}");
+    assert!(!frames.is_empty(), "{reported}");
     frames
 }
 

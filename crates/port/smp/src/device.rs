@@ -131,7 +131,7 @@ impl Device {
         Device::open()
     }
 
-    fn tell(&mut self, command: &str) -> Result<String, Error> {
+    fn notify(&mut self, command: &str) -> Result<String, Error> {
         let done = self.file.write_all(command.as_bytes());
         let mut answer = String::new();
         let read = self.file.rewind().and_then(|()| self.file.read_to_string(&mut answer));
@@ -151,7 +151,7 @@ impl Device {
     /// When one of them cannot be lent; then none is.
     pub fn lend(&mut self, list: &List, hold: bool) -> Result<(), Error> {
         let hold = if hold { " hold" } else { "" };
-        self.tell(&format!("lend {list}{hold}")).map(drop)
+        self.notify(&format!("lend {list}{hold}")).map(drop)
     }
 
     /// Brings threads home and gives processors back to Linux, all if none are named.
@@ -160,7 +160,7 @@ impl Device {
     ///
     /// When one of them is not lent.
     pub fn give_back(&mut self, list: Option<&List>) -> Result<(), Error> {
-        self.tell(&with_list("give-back", list)).map(drop)
+        self.notify(&with_list("give-back", list)).map(drop)
     }
 
     /// Makes the calling thread, what it executes and its children run on lent processors.
@@ -169,7 +169,7 @@ impl Device {
     ///
     /// When none is lent.
     pub fn join(&mut self, list: Option<&List>) -> Result<(), Error> {
-        self.tell(&with_list("join", list)).map(drop)
+        self.notify(&with_list("join", list)).map(drop)
     }
 
     /// Makes a running process do so.
@@ -178,7 +178,7 @@ impl Device {
     ///
     /// When there is no such process, or no processor is lent.
     pub fn attach(&mut self, pid: u32, list: Option<&List>) -> Result<(), Error> {
-        self.tell(&with_list(&format!("attach {pid}"), list)).map(drop)
+        self.notify(&with_list(&format!("attach {pid}"), list)).map(drop)
     }
 
     /// Brings a process home for good.
@@ -187,7 +187,7 @@ impl Device {
     ///
     /// When it does not take part.
     pub fn home(&mut self, pid: u32) -> Result<(), Error> {
-        self.tell(&format!("home {pid}")).map(drop)
+        self.notify(&format!("home {pid}")).map(drop)
     }
 
     /// What lent processors and threads do.
@@ -196,7 +196,7 @@ impl Device {
     ///
     /// When the module is of another version.
     pub fn status(&mut self) -> Result<Status, Error> {
-        let answer = self.tell("status")?;
+        let answer = self.notify("status")?;
         serde_json::from_str(&answer).map_err(|why| Error::Answer(why.to_string()))
     }
 
@@ -206,7 +206,7 @@ impl Device {
     ///
     /// When the module is of another version.
     pub fn log(&mut self) -> Result<Vec<Note>, Error> {
-        let answer = self.tell("log")?;
+        let answer = self.notify("log")?;
         serde_json::from_str(&answer).map_err(|why| Error::Answer(why.to_string()))
     }
 }

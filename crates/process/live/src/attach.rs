@@ -48,7 +48,7 @@ pub fn attach<T: Send>(
     work: impl FnOnce(&Following) -> T + Send,
 ) -> Result<(T, Option<ExitStatus>), LiveError> {
     let mut tracer = Tracer::new(process.pid(), session, options)?;
-    tracer.hurry = Some(Boost::begin());
+    tracer.raise_priority = Some(Boost::begin());
     let (follower, wanted) = Follower::of_this_thread();
     if let Err(error) = tracer.join(process.pid()) {
         drop(follower);
@@ -56,7 +56,7 @@ pub fn attach<T: Send>(
         tracer.follow_running(wanted)?;
         return Err(error);
     }
-    tracer.hurry = None;
+    tracer.raise_priority = None;
     let followed = Followed::begin(process, follower.clone());
     std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
@@ -172,7 +172,7 @@ impl Tracer<'_> {
             let Some(asks) = &self.asks else { return Ok(false) };
             match asks.try_recv() {
                 Ok(Ask::Stop { pid, patience, answer, go_on }) => {
-                    let hurry = Boost::begin();
+                    let raise_priority = Boost::begin();
                     let mut deferred = Deferred::new();
                     let stopped = self.stop(pid, patience, &mut deferred)?;
                     if answer.send(stopped).is_ok() {
@@ -182,12 +182,12 @@ impl Tracer<'_> {
                     for (tid, signal, event) in deferred {
                         self.stopped(tid, signal, event);
                     }
-                    drop(hurry);
+                    drop(raise_priority);
                 }
                 Ok(Ask::Join { pid, answer }) => {
-                    let hurry = Boost::begin();
+                    let raise_priority = Boost::begin();
                     let joined = self.join(pid);
-                    drop(hurry);
+                    drop(raise_priority);
                     // The requester may have ended.
                     let _ = answer.send(joined);
                 }
@@ -229,7 +229,11 @@ impl Tracer<'_> {
                         if of_process(self, tid) =>
                     {
                         if !self.passes_system_call(report)? {
-                            return Ok(Err(Stuck { tid, starved: false, stood: begun.elapsed() }));
+                            return Ok(Err(Stuck {
+                                tid,
+                                starved: false,
+                                paused_for: begun.elapsed(),
+                            }));
                         }
                     }
                     // The signal is delivered, and the thread stops before it acts on it.
@@ -239,7 +243,8 @@ impl Tracer<'_> {
                         let _ = ptrace::cont(tid, signal);
                     }
                     What::Stopped { signal, event }
-                        if of_process(self, tid) || self.wants_new_code(tid, signal, event) =>
+                        if of_process(self, tid)
+                            || self.wants_rewritten_text(tid, signal, event) =>
                     {
                         // If it was killed since, that comes next.
                         if ptrace::take_stop(tid) {
@@ -266,17 +271,17 @@ impl Tracer<'_> {
             let since = stopped.iter().map(|(_, since)| *since).min();
             // While no thread is stopped, waiting costs the program nothing, but may be in vain.
             let enough = if since.is_some() { patience } else { patience * 8 };
-            let stood = since.map_or(Duration::ZERO, |since| since.elapsed());
+            let paused_for = since.map_or(Duration::ZERO, |since| since.elapsed());
             if since.unwrap_or(begun).elapsed() > enough {
                 let tid = missing.into_iter().next().unwrap_or(pid);
                 let starved = priority::task_state(pid, tid) == Some(b'R');
-                return Ok(Err(Stuck { tid, starved, stood }));
+                return Ok(Err(Stuck { tid, starved, paused_for }));
             }
             rounds += 1;
             priority::pause(rounds);
         }
         if let Some(tid) = sharing_child(pid, &stopped) {
-            return Ok(Err(Stuck { tid, starved: false, stood: begun.elapsed() }));
+            return Ok(Err(Stuck { tid, starved: false, paused_for: begun.elapsed() }));
         }
         Ok(Ok(stopped.into_iter().filter_map(|(tid, since)| Thread::look(tid, since)).collect()))
     }
@@ -297,7 +302,7 @@ impl Tracer<'_> {
     }
 
     /// Whether a thread has stopped because it executes a program, or reports at a dlopen hook.
-    fn wants_new_code(&mut self, tid: i32, signal: i32, event: i32) -> bool {
+    fn wants_rewritten_text(&mut self, tid: i32, signal: i32, event: i32) -> bool {
         let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else { return false };
         match event {
             libc::PTRACE_EVENT_EXEC => true,

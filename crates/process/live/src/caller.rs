@@ -79,7 +79,7 @@ impl Process {
         let mut tries = 0;
         while made.results.len() < calls.len() && made.error.is_none() {
             let left = &calls[made.results.len()..];
-            match self.moment(Who::One, |halted| halted.make_calls(place, left)) {
+            match self.pause_in_thread(Who::One, |paused| paused.make_calls(place, left)) {
                 Ok(((results, error), stop)) => {
                     made.results.extend(results);
                     made.error = error;
@@ -126,7 +126,7 @@ impl Paused<'_> {
             ptrace::floating_point(tid).map_err(failed("read the floating-point state"))?;
         let code = restore_stub::code(place, thread, blocked, &floating);
         if !is_empty(&memory.read(place.at, place.len)?) {
-            return Err(busy("somebody else writes to its code"));
+            return Err(busy("another tool writes to its code"));
         }
         if process.filtered {
             let options = ptrace::O_SYSGOOD | ptrace::O_SUSPEND_SECCOMP;
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn code_of_others_where_a_call_of_ours_stood_is_left_alone() {
+    fn code_of_others_where_a_call_of_ours_stood_is_left_unmodified() {
         let (child, process, _folder, mut journal) = sleeper();
         let maps = process.maps().unwrap();
         let ours = find_place(&process, &maps).unwrap();

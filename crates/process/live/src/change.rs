@@ -16,7 +16,9 @@ use crate::maps::{LiveAddr, Mapping, PAGE};
 use crate::pause::Paused;
 use crate::perf_map;
 use crate::process::{self, Process};
-use crate::references::{Dead, Lead, OwnMemory, Ranges, sleeper_returns_to, words_of_modules};
+use crate::references::{
+    CodePointer, Dead, OwnMemory, Ranges, sleeper_returns_to, words_of_modules,
+};
 use crate::restore_stub;
 use crate::return_table::ReturnTable;
 use crate::thread::Thread;
@@ -189,13 +191,13 @@ pub struct Undone {
     pub changed: usize,
     /// Processes that it forked while it was patched: they have inherited its patches, and from now
     /// on have undo logs of their own.
-    pub heirs: Vec<i32>,
+    pub forked_children: Vec<i32>,
 }
 
 /// Why rewritten text stays mapped.
 const ON_A_STACK: &str = "a thread is in it, or returns to it";
 /// At most so many words of memory are changed in one pause, which is to be short.
-const MOST_LEADS: usize = 1000;
+const MAX_POINTERS: usize = 1000;
 /// How long an undo waits between checks whether rewritten text can be unmapped, first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
@@ -222,7 +224,7 @@ pub enum InMemory {
     /// for a stack that sleeps, and for copies of one. A program that looks something up by such a
     /// word does not find it again; nor would it if the word stayed, for calls return to the
     /// original now.
-    LedBack,
+    Deoptimised,
     /// And a reference to unwind information on the stack of a thread in a system call is taken to
     /// be left from an exception that was caught: the thread does not sleep while it unwinds.
     LedBackAndCaught,
@@ -269,7 +271,7 @@ pub fn undo(mut journal: Journal, how: Undoing<'_>) -> Result<Undone, LiveError>
         Err(_) if is_gone(&journal)? => Undone { gone: true, ..Undone::default() },
         undone => undone?,
     };
-    undone.heirs = forked::pass_on(&journal)?;
+    undone.forked_children = forked::pass_on(&journal)?;
     if undone.gone || undone.kept.is_none() && undone.conflicts.is_empty() {
         perf_map::remove(&journal, pid);
         journal.remove()?;
@@ -291,7 +293,8 @@ fn undo_living(
     (undone.restored, undone.closed) = (restored.count, restored.gone);
     undone.conflicts = restored.conflicts;
     if still_leads(process, &leading, &undone.conflicts) {
-        let why = "somebody else has changed what leads to it, and left a part of that".to_owned();
+        let why =
+            "another program has changed what leads to it, and left a part of that".to_owned();
         undone.kept = Some((code_bytes(journal), why));
         return Ok(undone);
     }
@@ -356,14 +359,14 @@ fn disable_deopt_jumps(
     let regions = journal.regions();
     let code = ranges_of(&regions, |(region, mapped)| *mapped && region.prot.exec);
     let (inside, stop) =
-        process.while_paused(|halted| halted.on_stacks(&code, &ReturnTable::default()))?;
+        process.while_paused(|paused| paused.on_stacks(&code, &ReturnTable::default()))?;
     stops.push(stop);
-    let mut gates = escapes(&inside);
-    gates.extend(patches(journal, |purpose| purpose == Purpose::Gate));
+    let mut deopt_jumps = escapes(&inside);
+    deopt_jumps.extend(patches(journal, |purpose| purpose == Purpose::DeoptJump));
     // Jump tables lead out, too.
     let new = ranges_of(&regions, |(region, mapped)| *mapped && !region.shared);
-    gates.retain(|patch| new.contains(patch.at.0));
-    stops.extend(process.patch(&gates, &MappedFiles::default())?.stops);
+    deopt_jumps.retain(|patch| new.contains(patch.at.0));
+    stops.extend(process.patch(&deopt_jumps, &MappedFiles::default())?.stops);
     Ok(())
 }
 
@@ -403,16 +406,16 @@ fn clear_standing(
     // in use.
     const PASSING: u32 = 50;
     for tries in 0u32.. {
-        let (done, stop) = process.while_paused(|halted| {
+        let (done, stop) = process.while_paused(|paused| {
             // It is on its way out of there, or in a signal handler that returns there.
-            let comes_back = || halted.on_stacks(&ranges, &ReturnTable::default());
-            if halted.any_in(&ranges) || tries < PASSING && !comes_back()?.is_empty() {
+            let comes_back = || paused.on_stacks(&ranges, &ReturnTable::default());
+            if paused.any_in(&ranges) || tries < PASSING && !comes_back()?.is_empty() {
                 return Ok(false);
             }
             for (at, len) in codes {
-                let now = halted.process.read_some(*at, *len).unwrap_or_default();
+                let now = paused.process.read_some(*at, *len).unwrap_or_default();
                 if restore_stub::is_ours(&now) {
-                    halted.process.memory.write(*at, &vec![0; *len])?;
+                    paused.process.memory.write(*at, &vec![0; *len])?;
                 }
             }
             Ok(true)
@@ -459,8 +462,8 @@ fn take_away(
     if returns.is_empty() && sleeper_returns_to(process, &ranges) {
         return Ok(Some(ON_A_STACK.to_owned()));
     }
-    let (view, stop) = process.while_paused(|halted| {
-        Ok(are_deoptimised(halted, returns, within)?.then(|| halted.view()))
+    let (view, stop) = process.while_paused(|paused| {
+        Ok(are_deoptimised(paused, returns, within)?.then(|| paused.view()))
     })?;
     undone.stops.push(stop);
     let Some(view) = view else { return Ok(Some(ON_A_STACK.to_owned())) };
@@ -470,27 +473,29 @@ fn take_away(
     // Twice, where it cannot be searched once more while the process is paused.
     for _ in 0..if large { 2 } else { 1 } {
         let to = (&code, returns);
-        if let Some(lead) = memory_leads(process, &memory, to, &known, in_memory, undone)? {
-            return Ok(Some(word_keeps(&lead, &process.maps()?, in_memory)));
+        if let Some(code_pointer) =
+            memory_points_into(process, &memory, to, &known, in_memory, undone)?
+        {
+            return Ok(Some(word_keeps(&code_pointer, &process.maps()?, in_memory)));
         }
     }
-    let (hindrance, stop) = process.while_paused(|halted| {
-        if halted.any_in(&guards) {
+    let (hindrance, stop) = process.while_paused(|paused| {
+        if paused.any_in(&guards) {
             return Ok(Some("a thread looks through the list of libraries".to_owned()));
         }
-        if !are_deoptimised(halted, returns, within)? {
+        if !are_deoptimised(paused, returns, within)? {
             return Ok(Some(ON_A_STACK.to_owned()));
         }
         // Reading its mappings, too, takes long for a process with much memory.
         let dead = match large {
-            true => halted.view().dead(&maps),
-            false => match look_once_more(halted, (&code, returns), &known, in_memory)? {
+            true => paused.view().dead(&maps),
+            false => match look_once_more(paused, (&code, returns), &known, in_memory)? {
                 Ok(dead) => dead,
                 Err(hindrance) => return Ok(Some(hindrance)),
             },
         };
-        halted.redirect_dead_stack(returns, &dead)?;
-        forget(journal, halted, (&unwind, &places), &mut undone.conflicts)
+        paused.redirect_dead_stack(returns, &dead)?;
+        forget(journal, paused, (&unwind, &places), &mut undone.conflicts)
     })?;
     undone.stops.push(stop);
     let read = if in_memory.is_caught() { &code } else { &ranges };
@@ -508,12 +513,12 @@ fn take_away(
 
 /// Deoptimises threads; whether none refers to rewritten text then.
 fn are_deoptimised<'r>(
-    halted: &mut Paused<'_>,
+    paused: &mut Paused<'_>,
     returns: &ReturnTable,
     within: impl Fn(&Thread) -> &'r Ranges + Copy,
 ) -> Result<bool, LiveError> {
-    halted.deoptimise(returns, within)?;
-    Ok(halted.on_stacks_within(within, returns)?.is_empty())
+    paused.deoptimise(returns, within)?;
+    Ok(paused.on_stacks_within(within, returns)?.is_empty())
 }
 
 /// Points unwinders that cache program headers (libgcc before `_dl_find_object`) at the originals;
@@ -526,12 +531,13 @@ fn redirect_headers(
     undone: &mut Undone,
 ) -> Result<Option<String>, LiveError> {
     let maps = process.maps()?;
-    let mut leads = words_of_modules(process, &maps, |word| returns.is_header(word));
-    leads.retain(|(at, word)| returns.header_of(process, *at, *word).is_some());
-    if leads.is_empty() {
+    let mut code_pointers = words_of_modules(process, &maps, |word| returns.is_header(word));
+    code_pointers.retain(|(at, word)| returns.header_of(process, *at, *word).is_some());
+    if code_pointers.is_empty() {
         return Ok(None);
     }
-    let deoptimise = |halted: &mut Paused<'_>| halted.redirect_headers(returns, &leads, ranges);
+    let deoptimise =
+        |paused: &mut Paused<'_>| paused.redirect_headers(returns, &code_pointers, ranges);
     let (done, stop) = process.while_paused(deoptimise)?;
     undone.stops.push(stop);
     Ok((!done).then(|| "a thread looks for the code of an exception".to_owned()))
@@ -540,19 +546,22 @@ fn redirect_headers(
 /// Searches the memory of a process that is paused: returns what is dead of it, or what prevents
 /// unmapping.
 fn look_once_more(
-    halted: &Paused<'_>,
+    paused: &Paused<'_>,
     (code, returns): (&Ranges, &ReturnTable),
     known: &Ranges,
     in_memory: InMemory,
 ) -> Result<Result<Dead, String>, LiveError> {
-    let maps = halted.process.maps()?;
-    let view = halted.view();
-    let memory = OwnMemory::of(halted.process, &maps, &view, code);
+    let maps = paused.process.maps()?;
+    let view = paused.view();
+    let memory = OwnMemory::of(paused.process, &maps, &view, code);
     if memory.is_large() {
         return Ok(Err("its memory grows just now".to_owned()));
     }
-    let lead = memory.lead_into(halted.process, (code, returns), known);
-    Ok(lead.map_or_else(|| Ok(view.dead(&maps)), |lead| Err(word_keeps(&lead, &maps, in_memory))))
+    let code_pointer = memory.pointer_into(paused.process, (code, returns), known);
+    Ok(code_pointer.map_or_else(
+        || Ok(view.dead(&maps)),
+        |code_pointer| Err(word_keeps(&code_pointer, &maps, in_memory)),
+    ))
 }
 
 /// Where words refer to rewritten text without leading to it. The loader's record of a library
@@ -565,8 +574,8 @@ fn known(regions: &[(Region, bool)], unwind: &[Patch]) -> Ranges {
 }
 
 /// Why rewritten text stays mapped that a word of memory may lead to.
-fn word_keeps(lead: &Lead, maps: &[Mapping], in_memory: InMemory) -> String {
-    let mapping = maps.iter().find(|mapping| mapping.contains(lead.at));
+fn word_keeps(code_pointer: &CodePointer, maps: &[Mapping], in_memory: InMemory) -> String {
+    let mapping = maps.iter().find(|mapping| mapping.contains(code_pointer.at));
     let file = mapping.and_then(|mapping| mapping.path.as_ref());
     let of_kernel = mapping.and_then(|mapping| mapping.name.as_ref());
     let place = match (file, of_kernel) {
@@ -575,57 +584,62 @@ fn word_keeps(lead: &Lead, maps: &[Mapping], in_memory: InMemory) -> String {
         (None, None) => "memory of its own".to_owned(),
     };
     let and = match in_memory.is_redirected() {
-        true => "it is not certain to be an address, and so it stays as it is",
+        true => "it is not certain to be an address, and so it is left unmodified",
         false => "`fettle undo --memory` changes such words",
     };
-    format!("the word at {} in {place} may lead to {} in it ({and})", lead.at, LiveAddr(lead.to))
+    format!(
+        "the word at {} in {place} may lead to {} in it ({and})",
+        code_pointer.at,
+        LiveAddr(code_pointer.to)
+    )
 }
 
 /// A word of a process's memory that may lead to rewritten text. Landing pads that exceptions in
 /// flight have saved are redirected, for no program looks anything up by them; return addresses are
 /// if that is wanted.
-fn memory_leads(
+fn memory_points_into(
     process: &Process,
     memory: &OwnMemory,
     (code, returns): (&Ranges, &ReturnTable),
     known: &Ranges,
     in_memory: InMemory,
     undone: &mut Undone,
-) -> Result<Option<Lead>, LiveError> {
-    let may_change = |lead: &Lead| in_memory.is_redirected() || returns.is_pad(lead.to);
-    let stays = |lead: &Lead| !may_change(lead);
-    let leads = memory.leads(process, (code, returns), known, MOST_LEADS, stays);
-    let changing: Vec<Lead> = leads.iter().copied().filter(may_change).collect();
+) -> Result<Option<CodePointer>, LiveError> {
+    let may_change =
+        |code_pointer: &CodePointer| in_memory.is_redirected() || returns.is_pad(code_pointer.to);
+    let stays = |code_pointer: &CodePointer| !may_change(code_pointer);
+    let code_pointers = memory.code_pointers(process, (code, returns), known, MAX_POINTERS, stays);
+    let changing: Vec<CodePointer> = code_pointers.iter().copied().filter(may_change).collect();
     if !changing.is_empty() {
         let guard = memory.guard();
         let (changed, stop) =
-            process.while_paused(|halted| halted.redirect_memory(returns, &changing, guard))?;
+            process.while_paused(|paused| paused.redirect_memory(returns, &changing, guard))?;
         undone.changed += changed;
         undone.stops.push(stop);
     }
-    Ok(leads.first().copied())
+    Ok(code_pointers.first().copied())
 }
 
 /// Removes rewritten text from the tables of unwinders and debuggers, and the threads' gs bases.
 /// Returns what prevents it.
 fn forget(
     journal: &Journal,
-    halted: &mut Paused<'_>,
+    paused: &mut Paused<'_>,
     (unwind, places): (&[Patch], &MappedFiles),
     conflicts: &mut Vec<LiveAddr>,
 ) -> Result<Option<String>, LiveError> {
     for patch in unwind {
-        if !halted.restore_unwind(patch, places)? {
+        if !paused.restore_unwind(patch, places)? {
             conflicts.push(patch.at);
-            return Ok(Some("its loader has been changed by somebody else".to_owned()));
+            return Ok(Some("its loader has been changed by another program".to_owned()));
         }
     }
     for names in Names::of(journal) {
-        halted.hide(names)?;
+        paused.hide(names)?;
     }
     for entry in journal.entries() {
         if let Entry::GsBases(start, end) = entry {
-            halted.clear_gs_bases(*start, *end)?;
+            paused.clear_gs_bases(*start, *end)?;
         }
     }
     Ok(None)

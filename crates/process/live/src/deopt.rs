@@ -11,7 +11,7 @@ use crate::maps::LiveAddr;
 use crate::pause::Paused;
 use crate::process::{Process, has_shadow_stacks};
 use crate::ptrace::{self, general};
-use crate::references::{self, Dead, Lead, Ranges, Stacks, counts_on_stack, is_interrupted};
+use crate::references::{self, CodePointer, Dead, Ranges, Stacks, counts_on_stack, is_interrupted};
 use crate::return_table::{LOWEST, ReturnTable, is_kept_by_exception};
 use crate::thread::Thread;
 
@@ -55,8 +55,11 @@ impl Paused<'_> {
         for thread in &mut self.threads {
             let ranges = within(thread);
             let tid = thread.tid;
-            let failed =
-                |source| LiveError::Ptrace { action: "lead out of new code", pid: tid, source };
+            let failed = |source| LiveError::Ptrace {
+                action: "lead out of rewritten text",
+                pid: tid,
+                source,
+            };
             let mut unknown = 0;
             let mut instead = |old: Option<u64>| {
                 unknown += usize::from(old.is_none());
@@ -69,11 +72,11 @@ impl Paused<'_> {
                 if ranges.contains(word) {
                     // The program counter, and rcx, in which a system call saves its return
                     // address.
-                    let leads = match returns.is_table(word) {
+                    let code_pointers = match returns.is_table(word) {
                         true => sleeps || !returns.is_table_of_distances(word),
                         false => i < 2,
                     };
-                    let old = returns.original_of(word).filter(|_| word >= LOWEST && leads);
+                    let old = returns.original_of(word).filter(|_| word >= LOWEST && code_pointers);
                     registers.extend(instead(old).map(|old| (i, old)));
                 }
             }
@@ -116,22 +119,24 @@ impl Paused<'_> {
     pub(crate) fn redirect_memory(
         &mut self,
         returns: &ReturnTable,
-        leads: &[Lead],
+        code_pointers: &[CodePointer],
         guard: u64,
     ) -> Result<usize, LiveError> {
         if has_shadow_stacks(self.process.pid()) {
             return Ok(0);
         }
         let mut count = 0;
-        for lead in leads {
-            let Some(original) = returns.original_in(self.process, lead.at, lead.to) else {
+        for code_pointer in code_pointers {
+            let Some(original) =
+                returns.original_in(self.process, code_pointer.at, code_pointer.to)
+            else {
                 continue;
             };
             // The process has gone on since it was searched.
-            let now = self.process.read(lead.at, 8);
-            if now.is_ok_and(|now| now == lead.word.to_le_bytes()) {
-                let word = lead.instead(original, guard);
-                self.process.memory.write(lead.at, &word.to_le_bytes())?;
+            let now = self.process.read(code_pointer.at, 8);
+            if now.is_ok_and(|now| now == code_pointer.word.to_le_bytes()) {
+                let word = code_pointer.instead(original, guard);
+                self.process.memory.write(code_pointer.at, &word.to_le_bytes())?;
                 count += 1;
             }
         }
@@ -184,13 +189,13 @@ impl Paused<'_> {
     pub(crate) fn redirect_headers(
         &self,
         returns: &ReturnTable,
-        leads: &[(LiveAddr, u64)],
+        code_pointers: &[(LiveAddr, u64)],
         within: &Ranges,
     ) -> Result<bool, LiveError> {
         if !self.on_stacks(within, returns)?.is_empty() {
             return Ok(false);
         }
-        for (at, word) in leads {
+        for (at, word) in code_pointers {
             let now = self.process.read(*at, 8);
             let original = returns.header_of(self.process, *at, *word);
             if let (Ok(now), Some(original)) = (now, original)

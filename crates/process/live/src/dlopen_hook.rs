@@ -168,10 +168,10 @@ core::arch::global_asm!(
 );
 
 unsafe extern "C" {
-    static fettle_live_door_begin: u8;
-    static fettle_live_door_knocked: u8;
-    static fettle_live_door_words: u8;
-    static fettle_live_door_end: u8;
+    static fettle_live_dlopen_hook_begin: u8;
+    static fettle_live_dlopen_hook_reported: u8;
+    static fettle_live_dlopen_hook_words: u8;
+    static fettle_live_dlopen_hook_end: u8;
 }
 
 /// A dlopen hook in a process.
@@ -199,9 +199,9 @@ impl DlopenHook {
         // SAFETY: the symbols lie in this order in the one section above, which is constant and
         // lives as long as the program.
         let (mut code, words) = unsafe {
-            let begin = &raw const fettle_live_door_begin;
-            let len = (&raw const fettle_live_door_end).offset_from_unsigned(begin);
-            let words = (&raw const fettle_live_door_words).offset_from_unsigned(begin);
+            let begin = &raw const fettle_live_dlopen_hook_begin;
+            let len = (&raw const fettle_live_dlopen_hook_end).offset_from_unsigned(begin);
+            let words = (&raw const fettle_live_dlopen_hook_words).offset_from_unsigned(begin);
             (std::slice::from_raw_parts(begin, len).to_vec(), words)
         };
         let values = [self.state.unwrap_or_default(), self.alive, self.table];
@@ -215,8 +215,8 @@ impl DlopenHook {
     pub fn hook_address(&self) -> LiveAddr {
         // SAFETY: both symbols lie in the one section above.
         let offset = unsafe {
-            (&raw const fettle_live_door_knocked)
-                .offset_from_unsigned(&raw const fettle_live_door_begin)
+            (&raw const fettle_live_dlopen_hook_reported)
+                .offset_from_unsigned(&raw const fettle_live_dlopen_hook_begin)
         };
         self.code.offset(offset as u64)
     }
@@ -293,7 +293,11 @@ impl HookStop {
     }
 
     /// Puts requests into the table; gives the calls that will be made.
-    pub(crate) fn ask(&self, door: &DlopenHook, requests: &[Request]) -> Result<Asked, LiveError> {
+    pub(crate) fn ask(
+        &self,
+        dlopen_hook: &DlopenHook,
+        requests: &[Request],
+    ) -> Result<Asked, LiveError> {
         assert!(requests.len() <= DlopenHook::REQUESTS, "a session asks for less at once");
         let mut calls = Vec::new();
         let mut scratch = Vec::new();
@@ -308,7 +312,7 @@ impl HookStop {
                     let writable = map.shared && map.prot.write;
                     let access = if writable { libc::O_RDWR } else { libc::O_RDONLY };
                     let flags = (access | libc::O_CLOEXEC) as u64;
-                    let at = door.table.offset(DlopenHook::SCRATCH + scratch.len() as u64);
+                    let at = dlopen_hook.table.offset(DlopenHook::SCRATCH + scratch.len() as u64);
                     let open = "open one of our files";
                     calls.push(Call::new(open, libc::SYS_open, &[at.0, flags]));
                     scratch.extend(path.as_bytes());
@@ -334,7 +338,7 @@ impl HookStop {
             "paths are short"
         );
         // Scratch first: the table counts as soon as its first number is there.
-        self.memory.write(door.table.offset(DlopenHook::SCRATCH), &scratch)?;
+        self.memory.write(dlopen_hook.table.offset(DlopenHook::SCRATCH), &scratch)?;
         let mut table = Vec::new();
         for call in &calls {
             table.extend(call.number.to_le_bytes());
@@ -342,18 +346,18 @@ impl HookStop {
             table.extend(i64::MIN.to_le_bytes());
         }
         table.extend(DlopenHook::empty_table());
-        self.memory.write(door.table, &table)?;
+        self.memory.write(dlopen_hook.table, &table)?;
         Ok(Asked { calls, of_request })
     }
 
     /// The results of the requests; leaves an empty table.
     pub(crate) fn answers(
         &self,
-        door: &DlopenHook,
+        dlopen_hook: &DlopenHook,
         asked: &Asked,
     ) -> Result<Vec<Result<(), LiveError>>, LiveError> {
-        let table = self.memory.read(door.table, asked.calls.len() * 64)?;
-        self.memory.write(door.table, &DlopenHook::empty_table())?;
+        let table = self.memory.read(dlopen_hook.table, asked.calls.len() * 64)?;
+        self.memory.write(dlopen_hook.table, &DlopenHook::empty_table())?;
         let outcome = |index: &Option<usize>| {
             let pid = self.pid;
             let Some(index) = *index else {
@@ -486,17 +490,17 @@ mod tests {
 
     #[test]
     fn code_is_small_and_filled_in() {
-        let door = DlopenHook {
+        let dlopen_hook = DlopenHook {
             code: LiveAddr(0x1000),
             table: LiveAddr(0x1122_3344),
             alive: LiveAddr(0x5566_7788),
             state: None,
         };
-        let code = door.code();
+        let code = dlopen_hook.code();
         assert!(code.len() < 1024);
         assert_eq!(code[code.len() - 8..], 0x1122_3344u64.to_le_bytes());
-        let knocked = (door.hook_address().0 - 0x1000) as usize;
-        assert_eq!(&code[knocked - 2..knocked], &[0x0f, 0x05], "syscall");
+        let library_event = (dlopen_hook.hook_address().0 - 0x1000) as usize;
+        assert_eq!(&code[library_event - 2..library_event], &[0x0f, 0x05], "syscall");
     }
 
     #[test]

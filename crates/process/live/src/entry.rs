@@ -17,28 +17,28 @@ pub enum Purpose {
     Slot,
     /// An OSR entry: the start of a block, or an entry of a jump table, through which a thread in
     /// the middle of a function goes on in rewritten text.
-    Midway,
+    OsrEntry,
     /// Makes rewritten text known to unwinders and the loader: stays as long as that can be
     /// returned to.
     Unwind,
     /// A deopt jump, from the start of a rewritten function, or of a block of it, to the original:
     /// written when entry patches are reverted, for threads that stay in rewritten text for long.
-    Gate,
+    DeoptJump,
 }
 
 impl Purpose {
     /// Whether it leads control to rewritten text.
     pub fn leads(self) -> bool {
-        matches!(self, Purpose::Jump | Purpose::Call | Purpose::Slot | Purpose::Midway)
+        matches!(self, Purpose::Jump | Purpose::Call | Purpose::Slot | Purpose::OsrEntry)
     }
 
     const ALL: [(Purpose, &str); 6] = [
         (Purpose::Jump, "jump"),
         (Purpose::Call, "call"),
         (Purpose::Slot, "slot"),
-        (Purpose::Midway, "midway"),
+        (Purpose::OsrEntry, "midway"),
         (Purpose::Unwind, "unwind"),
-        (Purpose::Gate, "gate"),
+        (Purpose::DeoptJump, "gate"),
     ];
 
     fn name(self) -> &'static str {

@@ -239,7 +239,7 @@ pub enum LiveError {
     /// The file that names rewritten text for perf could not be written.
     #[error(
         "{path} could not be written: {source}; if the program writes it itself, or another one \
-         left it, perf is told nothing of new code"
+         left it, perf does not know of rewritten text"
     )]
     PerfMap {
         /// The file, as the process sees it.

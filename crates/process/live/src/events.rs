@@ -110,11 +110,11 @@ pub trait Session {
     fn left(&mut self, _pid: i32) {}
 
     /// The dlopen hook, if the process has one, whose reporting threads have their PC at `at`.
-    fn door(&mut self, _pid: i32, _at: LiveAddr) -> Option<DlopenHook> {
+    fn dlopen_hook(&mut self, _pid: i32, _at: LiveAddr) -> Option<DlopenHook> {
         None
     }
 
-    /// Whether [`Session::knocked`] can answer this thread at once. Called before that, and again
+    /// Whether [`Session::library_event`] can answer this thread at once. Called before that, and again
     /// at intervals while it cannot: the thread stays stopped, all others run.
     fn can_answer(&mut self, _stop: &HookStop) -> bool {
         true
@@ -122,7 +122,7 @@ pub trait Session {
 
     /// A thread has reported at its process's dlopen hook, or has done what it was asked to do there:
     /// then `done` says what became of each request. It goes on when there are no more requests.
-    fn knocked(
+    fn library_event(
         &mut self,
         _stop: &HookStop,
         _done: Option<Vec<Result<(), LiveError>>>,
@@ -299,7 +299,7 @@ pub(crate) struct Tracer<'a> {
     pub(crate) asks: Option<Receiver<Ask>>,
     /// A higher scheduling priority while threads of a running process are attached or detached, as
     /// they are stopped meanwhile.
-    pub(crate) hurry: Option<Boost>,
+    pub(crate) raise_priority: Option<Boost>,
 }
 
 pub(crate) const TRACE: i32 = libc::PTRACE_O_TRACEEXEC
@@ -372,7 +372,7 @@ impl<'a> Tracer<'a> {
             outlived: false,
             detaching: None,
             asks: None,
-            hurry: None,
+            raise_priority: None,
         })
     }
 
@@ -452,7 +452,7 @@ impl<'a> Tracer<'a> {
         let ends_soon = ended.is_some_and(|ended| now.duration_since(ended) < LAST_WORDS);
         if ended.is_some() && !ends_soon && !self.outlived {
             self.outlived = true;
-            self.tell_outlived();
+            self.report_outlived();
         }
         let first_only = self.options.wait_for == WaitFor::FirstProcess && !ends_soon;
         if first_only || self.launch.is_none() || stop {
@@ -511,7 +511,7 @@ impl<'a> Tracer<'a> {
         }
         match event {
             0 if matches!(signal, libc::SIGURG | libc::SIGWINCH) => {
-                self.perhaps_knocked(pid, tid, signal);
+                self.perhaps_library_event(pid, tid, signal);
             }
             0 if matches!(signal, libc::SIGSEGV | libc::SIGBUS) => self.fault(pid, tid, signal),
             0 => self.resume(tid, signal),
@@ -675,7 +675,7 @@ impl<'a> Tracer<'a> {
         match signal {
             libc::SIGURG | libc::SIGWINCH => {
                 let at = ptrace::registers(tid).map(|registers| LiveAddr(registers.rip));
-                !at.is_ok_and(|at| self.session.door(pid, at).is_some())
+                !at.is_ok_and(|at| self.session.dlopen_hook(pid, at).is_some())
             }
             _ => !matches!(signal, libc::SIGSEGV | libc::SIGBUS),
         }
@@ -722,7 +722,7 @@ impl<'a> Tracer<'a> {
     }
 
     /// Reports to the session which processes outlive the launched one, if there are any.
-    fn tell_outlived(&mut self) {
+    fn report_outlived(&mut self) {
         let others =
             self.tasks.iter().filter(|(tid, task)| task.pid == **tid && **tid != self.first);
         let mut living: Vec<i32> = others.map(|(tid, _)| *tid).collect();
@@ -752,7 +752,7 @@ impl<'a> Tracer<'a> {
     fn begin_to_detach(&mut self, now: Instant) {
         self.session.detaching();
         self.detaching = Some(now + DETACH_PATIENCE);
-        self.hurry = self.launch.is_none().then(Boost::begin);
+        self.raise_priority = self.launch.is_none().then(Boost::begin);
         for tid in self.tasks.keys() {
             let _ = ptrace::interrupt(*tid);
         }

@@ -32,7 +32,7 @@ pub(crate) type Stopped = Vec<Thread>;
 pub(crate) struct Stuck {
     pub(crate) tid: i32,
     pub(crate) starved: bool,
-    pub(crate) stood: Duration,
+    pub(crate) paused_for: Duration,
 }
 
 /// The channel to the tracing thread, which pauses processes that it follows.

@@ -57,7 +57,7 @@ pub fn members_of(process: &Process) -> Vec<Member> {
     // A process that cannot be seen cannot be changed either.
     let mut all: Vec<Member> = of_space(process.space()).flatten().collect();
     let file = file_of(process.pid());
-    all.retain(|relative| file.is_none() || file_of(relative.pid) == file);
+    all.retain(|member| file.is_none() || file_of(member.pid) == file);
     all.sort_unstable_by_key(|r| (r.start_time, r.pid));
     all
 }
@@ -92,14 +92,14 @@ fn of_space(space: u64) -> impl Iterator<Item = Result<Member, LiveError>> {
     };
     let pids = folder.into_iter().flatten();
     let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    let relative = move |pid| match space_of(pid) {
+    let member = move |pid| match space_of(pid) {
         Ok(of) if of == Some(space) && !shares_memory(pid) => {
             Some(Ok(Member { pid, start_time: start_time(pid)?, space }))
         }
         Ok(_) => None,
         Err(error) => Some(Err(error)),
     };
-    unlisted.into_iter().chain(pids.filter_map(relative))
+    unlisted.into_iter().chain(pids.filter_map(member))
 }
 
 /// Whether a process shares its parent's memory, and will until it executes a program (`vfork`,
@@ -127,15 +127,15 @@ fn owner(journal: &Journal) -> Option<(i32, u64, u64)> {
 /// # Errors
 ///
 /// When not all processes can be looked at.
-pub fn heirs(journal: &Journal) -> Result<Vec<Member>, LiveError> {
+pub fn forked_children(journal: &Journal) -> Result<Vec<Member>, LiveError> {
     let Some((_, _, space)) = owner(journal).filter(|_| !journal.is_past()) else {
         return Ok(Vec::new());
     };
     let mut all = Vec::new();
-    for relative in of_space(space) {
-        let relative = relative?;
-        if is_forked_child(journal, &relative)? {
-            all.push(relative);
+    for member in of_space(space) {
+        let member = member?;
+        if is_forked_child(journal, &member)? {
+            all.push(member);
         }
     }
     all.sort_unstable_by_key(|r| (r.start_time, r.pid));
@@ -149,32 +149,32 @@ pub fn inherited_from<'j>(
     process: &Process,
 ) -> Option<(&'j Journal, Member)> {
     let (pid, start_time, space) = (process.pid(), process.start_time(), process.space());
-    let relative = Member { pid, start_time, space };
+    let member = Member { pid, start_time, space };
     let maps = maps::of_process(pid).ok()?;
-    let mut of_relatives = journals.into_iter().filter(|journal| may_inherit(journal, &relative));
-    let journal = of_relatives.find(|j| has_inherited(j, &maps) && !has_log(j, &relative))?;
-    Some((journal, relative))
+    let mut of_members = journals.into_iter().filter(|journal| may_inherit(journal, &member));
+    let journal = of_members.find(|j| has_inherited(j, &maps) && !has_log(j, &member))?;
+    Some((journal, member))
 }
 
-fn is_forked_child(journal: &Journal, relative: &Member) -> Result<bool, LiveError> {
-    if !may_inherit(journal, relative) || has_log(journal, relative) {
+fn is_forked_child(journal: &Journal, member: &Member) -> Result<bool, LiveError> {
+    if !may_inherit(journal, member) || has_log(journal, member) {
         return Ok(false);
     }
-    let maps = if_there(maps::of_process(relative.pid))?;
+    let maps = if_there(maps::of_process(member.pid))?;
     Ok(maps.is_some_and(|maps| has_inherited(journal, &maps)))
 }
 
 /// Whether a process and that of a log descend from the same execution of a program.
-fn may_inherit(journal: &Journal, relative: &Member) -> bool {
+fn may_inherit(journal: &Journal, member: &Member) -> bool {
     let of = owner(journal);
-    of.is_some_and(|(pid, _, space)| relative.pid != pid && relative.space == space)
+    of.is_some_and(|(pid, _, space)| member.pid != pid && member.space == space)
 }
 
 /// Whether a process has a log of its own, beside `journal`.
-fn has_log(journal: &Journal, relative: &Member) -> bool {
+fn has_log(journal: &Journal, member: &Member) -> bool {
     let folder = journal.path().parent().unwrap_or(Path::new(""));
-    let id = (relative.pid, relative.start_time, relative.space);
-    Journal::owner_of(folder, relative.pid) == Some(id)
+    let id = (member.pid, member.start_time, member.space);
+    Journal::owner_of(folder, member.pid) == Some(id)
 }
 
 /// Whether a process with these mappings has something that a log records. Memory is the test: it
@@ -188,16 +188,17 @@ fn has_inherited(journal: &Journal, maps: &[Mapping]) -> bool {
 /// # Errors
 ///
 /// When it has ended, or has a log.
-pub fn inherit(journal: &Journal, heir: &Member) -> Result<Journal, LiveError> {
-    let gone = || LiveError::NoProcess { pid: heir.pid };
-    let maps = if_there(maps::of_process(heir.pid))?.ok_or_else(gone)?;
-    let mut entries = vec![Entry::Process(heir.pid, heir.start_time, heir.space)];
+pub fn inherit(journal: &Journal, forked_child: &Member) -> Result<Journal, LiveError> {
+    let gone = || LiveError::NoProcess { pid: forked_child.pid };
+    let maps = if_there(maps::of_process(forked_child.pid))?.ok_or_else(gone)?;
+    let mut entries =
+        vec![Entry::Process(forked_child.pid, forked_child.start_time, forked_child.space)];
     // It still has what was unmapped in its parent in the meantime.
     let is_other = |entry: &&Entry| !matches!(entry, Entry::Unmapping(..) | Entry::Unmapped(_));
     entries.extend(journal.entries().iter().skip(1).filter(is_other).cloned());
     let names: Vec<Names> = Names::of(journal).collect();
     let is_known = |region: &Region| {
-        !region.is_usual() || names.iter().any(|n| n.at == region.at && n.is_in(heir.pid))
+        !region.is_usual() || names.iter().any(|n| n.at == region.at && n.is_in(forked_child.pid))
     };
     entries.extend(journal.ever_mapped().iter().map(|region| {
         match is_as_made(&maps, region) && is_known(region) {
@@ -208,10 +209,10 @@ pub fn inherit(journal: &Journal, heir: &Member) -> Result<Journal, LiveError> {
     let origin = owner(journal).map_or(0, |(pid, ..)| pid);
     entries.push(Entry::Note(format!("inherited from process {origin}")));
     let folder = journal.path().parent().unwrap_or(Path::new(""));
-    let path = folder.join(format!("{}.undo", heir.pid));
+    let path = folder.join(format!("{}.undo", forked_child.pid));
     // The number may have been another process's, whose children may live.
-    if let Some(stale) = Journal::open(folder, heir.pid)? {
-        if owner(&stale) == Some((heir.pid, heir.start_time, heir.space)) {
+    if let Some(stale) = Journal::open(folder, forked_child.pid)? {
+        if owner(&stale) == Some((forked_child.pid, forked_child.start_time, forked_child.space)) {
             return Ok(stale);
         }
         pass_on(&stale)?;
@@ -224,7 +225,10 @@ pub fn inherit(journal: &Journal, heir: &Member) -> Result<Journal, LiveError> {
     }
     if journal.share_beside("symbols", &log).is_ok() {
         let file = log.path_beside("symbols");
-        names.iter().filter(|n| n.is_in(heir.pid)).for_each(|n| n.lead_to(heir.pid, &file));
+        names
+            .iter()
+            .filter(|n| n.is_in(forked_child.pid))
+            .for_each(|n| n.lead_to(forked_child.pid, &file));
     }
     Ok(log)
 }
@@ -236,11 +240,11 @@ pub fn inherit(journal: &Journal, heir: &Member) -> Result<Journal, LiveError> {
 /// When one of them lives, and its log cannot be written.
 pub fn pass_on(journal: &Journal) -> Result<Vec<i32>, LiveError> {
     let mut done = Vec::new();
-    for heir in heirs(journal)? {
-        match inherit(journal, &heir) {
-            Ok(_) => done.push(heir.pid),
+    for forked_child in forked_children(journal)? {
+        match inherit(journal, &forked_child) {
+            Ok(_) => done.push(forked_child.pid),
             Err(LiveError::NoProcess { .. }) => {}
-            Err(_) if is_gone(heir.pid, heir.start_time)? => {}
+            Err(_) if is_gone(forked_child.pid, forked_child.start_time)? => {}
             Err(error) => return Err(error),
         }
     }

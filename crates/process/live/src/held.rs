@@ -60,7 +60,7 @@ impl Tracer<'_> {
             let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else { continue };
             match how {
                 Held::Exec => self.at_exec(tid),
-                Held::Hook { signal } => self.perhaps_knocked(pid, tid, signal),
+                Held::Hook { signal } => self.perhaps_library_event(pid, tid, signal),
             }
         }
         self.ask_again = Instant::now() + PERIOD;
@@ -68,19 +68,20 @@ impl Tracer<'_> {
 
     /// A thread is about to be given a signal of dlopen hooks: another process sent it, or the
     /// thread itself at a hook.
-    pub(crate) fn perhaps_knocked(&mut self, pid: i32, tid: i32, signal: i32) {
+    pub(crate) fn perhaps_library_event(&mut self, pid: i32, tid: i32, signal: i32) {
         let at = ptrace::registers(tid).map(|registers| LiveAddr(registers.rip));
-        let door = at.ok().and_then(|at| self.session.door(pid, at));
-        let Some(door) = door else { return self.resume(tid, signal) };
+        let dlopen_hook = at.ok().and_then(|at| self.session.dlopen_hook(pid, at));
+        let Some(dlopen_hook) = dlopen_hook else { return self.resume(tid, signal) };
         if self.is_held(tid, Held::Hook { signal }) {
             return;
         }
         let asked = self.asked.remove(&tid);
         if self.detaching.is_none()
-            && let Err(error) = self.answer(pid, tid, &door, asked)
+            && let Err(error) = self.answer(pid, tid, &dlopen_hook, asked)
         {
             // Most likely it has ended; if not, it finds an empty table and returns to the loader.
-            let _ = Memory::open(pid).map(|m| m.write(door.table, &DlopenHook::empty_table()));
+            let _ =
+                Memory::open(pid).map(|m| m.write(dlopen_hook.table, &DlopenHook::empty_table()));
             self.session.injected(pid, Err(error));
         }
         self.resume(tid, 0);
@@ -90,24 +91,24 @@ impl Tracer<'_> {
         &mut self,
         pid: i32,
         tid: i32,
-        door: &DlopenHook,
+        dlopen_hook: &DlopenHook,
         asked: Option<Asked>,
     ) -> Result<(), LiveError> {
         let stop = HookStop::look(pid, tid)?;
-        let mut done = asked.map(|asked| stop.answers(door, &asked)).transpose()?;
+        let mut done = asked.map(|asked| stop.answers(dlopen_hook, &asked)).transpose()?;
         loop {
-            let requests = self.session.knocked(&stop, done);
+            let requests = self.session.library_event(&stop, done);
             if requests.is_empty() {
                 return Ok(());
             }
-            let asked = stop.ask(door, &requests)?;
+            let asked = stop.ask(dlopen_hook, &requests)?;
             if asked.has_calls() {
                 self.asked.insert(tid, asked);
                 return Ok(());
             }
             // Nothing can be done for it there, and a thread that has nothing to do does not report
             // again. In a process with another root directory, that is so for our files.
-            done = Some(stop.answers(door, &asked)?);
+            done = Some(stop.answers(dlopen_hook, &asked)?);
         }
     }
 

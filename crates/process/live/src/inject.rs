@@ -92,7 +92,7 @@ pub(crate) fn apply(
         if let Some(writes) = &phdr {
             PagePatches::new(writes)
                 .apply(&stop.memory)
-                .inspect_err(|_| undo.take_back(&stop.memory))?;
+                .inspect_err(|_| undo.revert(&stop.memory))?;
         }
         Ok(())
     })();
@@ -149,7 +149,7 @@ impl<'a> PagePatches<'a> {
         let mut undo = Undo(Vec::with_capacity(self.0.len()));
         for (page, patches) in &self.0 {
             let result = patch_page(memory, *page, patches, &mut undo);
-            result.inspect_err(|_| undo.take_back(memory))?;
+            result.inspect_err(|_| undo.revert(memory))?;
         }
         Ok(undo)
     }
@@ -177,7 +177,7 @@ fn patch_page(
 pub(crate) struct Undo(Vec<(LiveAddr, Vec<u8>)>);
 
 impl Undo {
-    fn take_back(&self, memory: &Memory) {
+    fn revert(&self, memory: &Memory) {
         for (address, before) in self.0.iter().rev() {
             // The addresses were writable just before: a write fails only if the process is gone.
             let _ = memory.write(*address, before);

@@ -251,7 +251,7 @@ impl Journal {
 
     /// Whether the log named after a process is of one that was forked from the same execution of a
     /// program as `process`; or does not say, and that process lives.
-    pub fn may_be_of_relative(folder: &Path, pid: i32, process: &Process) -> bool {
+    pub fn may_be_of_member(folder: &Path, pid: i32, process: &Process) -> bool {
         match Journal::head_of(folder, pid) {
             Some((world, (_, _, space))) => {
                 space == process.space() && World::here().is_ok_and(|here| here == world)
@@ -417,7 +417,7 @@ fn is_ours(meta: &std::fs::Metadata) -> bool {
 /// The message on a log that is not valid.
 fn damaged(what: &str) -> String {
     format!(
-        "it is damaged: {what}. Nothing is taken back by it: what was installed stays until the \
+        "it is damaged: {what}. Nothing is reverted by it: what was installed stays until the \
          process ends"
     )
 }
@@ -481,7 +481,7 @@ mod tests {
                 at: LiveAddr(0x6000),
                 before: vec![3],
                 after: vec![4],
-                purpose: Purpose::Midway,
+                purpose: Purpose::OsrEntry,
             }),
             Entry::Place(Place {
                 start: LiveAddr(1),

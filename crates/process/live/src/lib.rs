@@ -10,7 +10,7 @@
 //! program, which runs on; injections are made so that this holds at any point of one.
 //!
 //! A [`DlopenHook`], if the session puts one there, lets a running program report that its loader
-//! has changed the list of libraries ([`Session::knocked`]).
+//! has changed the list of libraries ([`Session::library_event`]).
 //!
 //! A process that runs already is opened as a [`Process`] and changed in stop-the-world pauses,
 //! each a [`Paused`]; between them it is not traced, unless [`attach`] follows it like a launched
@@ -83,7 +83,7 @@ pub use error::LiveError;
 pub use events::{Birth, FaultStop, RunOptions, Session, WaitFor, run};
 pub use exit_status::ExitStatus;
 pub use forked::{
-    GroupKey, Member, group_key, heirs, inherit, inherited_from, members_of, pass_on,
+    GroupKey, Member, forked_children, group_key, inherit, inherited_from, members_of, pass_on,
 };
 pub use growth::Growth;
 pub use inject::{FileMap, Injection};
@@ -103,6 +103,6 @@ pub use process::{
 };
 pub use references::Ranges;
 pub use return_table::ReturnTable;
-pub use signals::{catch_signals, stop_between_moments};
+pub use signals::{catch_signals, stop_between_pauses};
 pub use stop::ExecStop;
 pub use untraced::run_untraced;

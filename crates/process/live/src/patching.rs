@@ -116,7 +116,7 @@ impl Process {
     ///
     /// When the process cannot be stopped, or memory cannot be written.
     pub fn patch(&self, patches: &[Patch], places: &MappedFiles) -> Result<Patched, LiveError> {
-        self.tell_and_patch(None, patches, places)
+        self.notify_and_patch(None, patches, places)
     }
 
     /// As [`Process::patch`], once unwinders and debuggers were notified of rewritten text. What
@@ -132,10 +132,10 @@ impl Process {
         patches: &[Patch],
         places: &MappedFiles,
     ) -> Result<Patched, LiveError> {
-        self.tell_and_patch(Some(known), patches, places)
+        self.notify_and_patch(Some(known), patches, places)
     }
 
-    fn tell_and_patch(
+    fn notify_and_patch(
         &self,
         mut known: Option<Known<'_>>,
         patches: &[Patch],
@@ -147,12 +147,12 @@ impl Process {
         let mut tries = 0;
         while known.is_some() || !pages.is_empty() {
             let inside = inside_of(patches, &pages);
-            let done = self.while_paused(|halted| {
+            let done = self.while_paused(|paused| {
                 if let Some(known) = known {
-                    halted.tell(known, patches)?;
+                    paused.notify(known, patches)?;
                 }
-                let occupied = halted.on_stacks(&inside, &ReturnTable::default())?;
-                halted.patch_pages((patches, &pages), places, Way::Forth { occupied: &occupied })
+                let occupied = paused.on_stacks(&inside, &ReturnTable::default())?;
+                paused.patch_pages((patches, &pages), places, Way::Forth { occupied: &occupied })
             });
             let last = tries + 1 == TRIES;
             let (part, stop) = match done {
@@ -198,7 +198,7 @@ impl Process {
         let mut restored = Restored::default();
         while !pages.is_empty() {
             let (part, stop) = self
-                .while_paused(|halted| halted.patch_pages((patches, &pages), places, Way::Back))?;
+                .while_paused(|paused| paused.patch_pages((patches, &pages), places, Way::Back))?;
             restored.stops.push(stop);
             pages.drain(..part.pages);
             restored.count += part.written;
@@ -279,7 +279,7 @@ fn inner(patch: &Patch) -> (u64, u64) {
 
 impl Paused<'_> {
     /// Writes what unwinders need, all of it or nothing, and makes names visible to debuggers.
-    fn tell(&self, known: Known<'_>, patches: &[Patch]) -> Result<(), LiveError> {
+    fn notify(&self, known: Known<'_>, patches: &[Patch]) -> Result<(), LiveError> {
         let pid = self.process.pid();
         let busy = |why: &str| LiveError::Busy { pid, why: why.to_owned() };
         if self.any_in(known.guards) {
@@ -292,7 +292,7 @@ impl Paused<'_> {
         }
         for patch in &unwind {
             if self.process.read(patch.at, patch.before.len())? != patch.before {
-                let why = "its loader has been changed by somebody else".to_owned();
+                let why = "its loader has been changed by another program".to_owned();
                 return Err(LiveError::Unattachable { pid, why });
             }
         }

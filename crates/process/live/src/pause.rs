@@ -105,7 +105,7 @@ impl Process {
         &self,
         work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<(T, Duration), LiveError> {
-        self.moment(Who::All, work)
+        self.pause_in_thread(Who::All, work)
     }
 
     /// The program counters of threads that are in no system call. The others run meanwhile.
@@ -114,14 +114,14 @@ impl Process {
     ///
     /// As [`Process::while_paused`].
     pub fn at_work(&self) -> Result<Vec<LiveAddr>, LiveError> {
-        let look = |halted: &mut Paused<'_>| {
-            let at_work = halted.threads.iter().filter(|thread| !thread.is_in_call());
+        let look = |paused: &mut Paused<'_>| {
+            let at_work = paused.threads.iter().filter(|thread| !thread.is_in_call());
             Ok(at_work.map(|thread| LiveAddr(thread.registers.rip)).collect())
         };
-        Ok(self.moment(Who::Working, look)?.0)
+        Ok(self.pause_in_thread(Who::Working, look)?.0)
     }
 
-    pub(crate) fn moment<T: Send>(
+    pub(crate) fn pause_in_thread<T: Send>(
         &self,
         who: Who,
         work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError> + Send,
@@ -131,13 +131,13 @@ impl Process {
         let (mut patience, mut pause) = (PATIENCE.0, PAUSES.0);
         let mut longest = Duration::ZERO;
         for attempt in 0.. {
-            let (work, stood) = (&mut work, &mut longest);
+            let (work, paused_for) = (&mut work, &mut longest);
             let done = match self.follower() {
-                Some(follower) => self.pause_followed(&follower, patience, stood, |halted| {
-                    work.take().expect("done once")(halted)
+                Some(follower) => self.pause_followed(&follower, patience, paused_for, |paused| {
+                    work.take().expect("done once")(paused)
                 }),
-                None => self.pause_here((who, attempt), patience, stood, |halted| {
-                    work.take().expect("done once")(halted)
+                None => self.pause_here((who, attempt), patience, paused_for, |paused| {
+                    work.take().expect("done once")(paused)
                 }),
             };
             let (stuck, starved) = match done {
@@ -177,12 +177,12 @@ impl Process {
         let ((answer, answered), (keep, go_on)) = (mpsc::channel(), mpsc::channel());
         follower.ask(Ask::Stop { pid, patience, answer, go_on }).map_err(|_| gone(()))?;
         let threads = answered.recv().map_err(|_| gone(()))?.map_err(|stuck| {
-            *longest = (*longest).max(stuck.stood);
+            *longest = (*longest).max(stuck.paused_for);
             Failure::Stuck(stuck.tid, stuck.starved)
         })?;
-        let mut halted = Paused::of(self, threads)?;
-        let result = work(&mut halted);
-        *longest = (*longest).max(halted.stood());
+        let mut paused = Paused::of(self, threads)?;
+        let result = work(&mut paused);
+        *longest = (*longest).max(paused.paused_for());
         drop(keep);
         Ok(result?)
     }
@@ -195,18 +195,18 @@ impl Process {
         longest: &mut Duration,
         work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<T, Failure> {
-        let _no_stop = signals::Moment::begin();
+        let _no_stop = signals::NoStop::begin();
         // A thread of its own: when it ends, nothing stays stopped.
         std::thread::scope(|scope| {
-            let moment = scope.spawn(move || {
-                priority::hurry();
+            let pause_in_thread = scope.spawn(move || {
+                priority::raise_priority();
                 let _small = priority::SmallPages::begin();
-                let mut halted = Paused::halt(self, (who, attempt), patience, longest)?;
-                let result = work(&mut halted);
-                *longest = (*longest).max(halted.release());
+                let mut paused = Paused::stop_threads(self, (who, attempt), patience, longest)?;
+                let result = work(&mut paused);
+                *longest = (*longest).max(paused.release());
                 Ok(result?)
             });
-            moment.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            pause_in_thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 }
@@ -261,7 +261,7 @@ impl Gathering<'_> {
             let now = rounds.is_multiple_of(1 + (self.asked.len() / CROWD) as u32);
             if !any
                 && now
-                && let Some((tid, settled)) = news(ANY)?
+                && let Some((tid, settled)) = next_stop(ANY)?
             {
                 any = true;
                 self.take_in(tid, settled, looked);
@@ -292,7 +292,7 @@ impl Gathering<'_> {
         let asked: Vec<i32> = self.asked.iter().map(|(tid, _)| *tid).collect();
         let (mut any, mut missing) = (false, 0);
         for tid in asked {
-            match news(tid)? {
+            match next_stop(tid)? {
                 Some((tid, settled)) => {
                     any = true;
                     self.take_in(tid, settled, looked);
@@ -336,7 +336,7 @@ impl Gathering<'_> {
         let pid = self.process.pid();
         while !self.asked.is_empty() && Instant::now() < deadline {
             let looked = Instant::now();
-            while let Ok(Some((tid, settled))) = news(ANY) {
+            while let Ok(Some((tid, settled))) = next_stop(ANY) {
                 match settled {
                     Settled::Running => continue,
                     Settled::Stopped => drop(ptrace::detach(tid, 0)),
@@ -356,7 +356,7 @@ impl Gathering<'_> {
 
 impl<'a> Paused<'a> {
     /// If the pause is not reached, `longest` gets how long threads were stopped for it.
-    fn halt(
+    fn stop_threads(
         process: &'a Process,
         (who, attempt): (Who, u32),
         patience: Duration,
@@ -420,7 +420,7 @@ impl<'a> Paused<'a> {
     }
 
     /// The longest time that a thread has been stopped.
-    pub(crate) fn stood(&self) -> Duration {
+    pub(crate) fn paused_for(&self) -> Duration {
         let since = self.threads.iter().map(|thread| thread.since).min();
         since.map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -567,7 +567,7 @@ enum Settled {
 const ANY: i32 = 0;
 
 /// What has happened to a thread that is traced, or to any, if there is a report.
-fn news(tid: i32) -> Result<Option<(i32, Settled)>, LiveError> {
+fn next_stop(tid: i32) -> Result<Option<(i32, Settled)>, LiveError> {
     let Report { tid, what } = loop {
         let report = match ptrace::peek(tid, false) {
             Ok(Some(report)) => report,

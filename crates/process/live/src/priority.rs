@@ -10,7 +10,7 @@ const RESET_ON_FORK: i32 = 0x4000_0000;
 
 /// Raises the calling thread's priority, where that is allowed: to real time, else to the highest
 /// weight. Threads that it creates do not inherit it.
-pub(crate) fn hurry() {
+pub(crate) fn raise_priority() {
     let lowest = libc::sched_param { sched_priority: 1 };
     // SAFETY: the structure is ours, and read only; 0 is the calling thread. The others take
     // numbers only.
@@ -80,7 +80,7 @@ fn disable_huge_pages(disable: bool) {
     }
 }
 
-/// The calling thread has a higher scheduling priority ([`hurry`]) as long as this exists, which
+/// The calling thread has a higher scheduling priority ([`raise_priority`]) as long as this exists, which
 /// must not be given to another thread.
 pub(crate) struct Boost {
     /// What it was before.
@@ -93,7 +93,7 @@ impl Boost {
     pub(crate) fn begin() -> Boost {
         // SAFETY: takes numbers only; 0 is the calling thread.
         let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-        hurry();
+        raise_priority();
         Boost { nice, _own: std::marker::PhantomData }
     }
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn huge_pages_come_back_with_the_last_moment() {
+    fn huge_pages_come_back_with_the_last_pause() {
         // Other tests of this process may hold one, too: only what is certain is checked.
         let first = SmallPages::begin();
         let second = SmallPages::begin();

@@ -187,7 +187,7 @@ impl Process {
     }
 
     /// Whether it lives, even if it runs another program.
-    pub fn lives(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         start_time(self.pid) == Some(self.start_time) && !has_ended(self.pid)
     }
 
@@ -518,7 +518,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_not_trace_is_told_whose_process_it_is() {
+    fn who_may_not_trace_is_reported_whose_process_it_is() {
         let status = b"Name:\tcat\nUid:\t1000\t1000\t1000\t1000\n";
         let said = |ours| {
             let source = io::Error::from_raw_os_error(libc::EPERM);

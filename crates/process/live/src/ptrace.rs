@@ -355,8 +355,8 @@ pub(crate) fn take_end(tid: i32) -> io::Result<Duration> {
     }
     if let Some(end) = end_of(status).filter(|_| result == tid) {
         let mut awaited = AWAITED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, told)) = awaited.as_mut().filter(|(pid, _)| *pid == tid) {
-            *told = Some(end);
+        if let Some((_, reported)) = awaited.as_mut().filter(|(pid, _)| *pid == tid) {
+            *reported = Some(end);
         }
     }
     // SAFETY: zeroed at first, then filled by the kernel; all integers.

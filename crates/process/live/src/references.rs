@@ -47,7 +47,7 @@ impl Ranges {
 
 /// More memory than this is not searched while a process is paused: it takes a millisecond for
 /// two or three megabytes.
-const MOST_HALTED: u64 = 1 << 20;
+const MAX_PAUSED: u64 = 1 << 20;
 /// Nor is it where so much is mapped, used or not: asking the kernel which of it is used takes
 /// long.
 const MOST_MAPPED: u64 = 128 << 20;
@@ -395,7 +395,7 @@ impl OwnMemory {
     /// Whether it is too much to be searched while the process is paused.
     pub fn is_large(&self) -> bool {
         let used: u64 = self.runs.iter().map(|(start, end)| end - start).sum();
-        used > MOST_HALTED || self.mapped > MOST_MAPPED
+        used > MAX_PAUSED || self.mapped > MOST_MAPPED
     }
 
     /// A word that may lead into `ranges`, plain or as `setjmp` mangles it, if there is any but
@@ -407,42 +407,42 @@ impl OwnMemory {
     /// for. For a sleeping stack stays at its address, and so do its words; and when it is resumed,
     /// calls that it has made from there have left their return addresses below the stack pointer,
     /// where nothing else is written before the next call.
-    pub fn lead_into(
+    pub fn pointer_into(
         &self,
         process: &Process,
         to: (&Ranges, &ReturnTable),
         known: &Ranges,
-    ) -> Option<Lead> {
-        self.leads(process, to, known, 1, |_| true).first().copied()
+    ) -> Option<CodePointer> {
+        self.code_pointers(process, to, known, 1, |_| true).first().copied()
     }
 
-    /// Words that may lead into `ranges`, as [`OwnMemory::lead_into`] has them: `most` at most, and none
+    /// Words that may lead into `ranges`, as [`OwnMemory::pointer_into`] has them: `most` at most, and none
     /// behind one that is `enough`.
-    pub fn leads(
+    pub fn code_pointers(
         &self,
         process: &Process,
         (ranges, returns): (&Ranges, &ReturnTable),
         known: &Ranges,
         most: usize,
-        enough: impl Fn(&Lead) -> bool,
-    ) -> Vec<Lead> {
+        enough: impl Fn(&CodePointer) -> bool,
+    ) -> Vec<CodePointer> {
         let OwnMemory { runs, dead, guard, .. } = self;
         let (low, high) = ranges.hull();
-        let leads = |word: u64| low <= word && word < high && ranges.contains(word);
+        let code_pointers = |word: u64| low <= word && word < high && ranges.contains(word);
         let mut found = Vec::new();
         let _ = each_word(process, runs, &mut |at, word| {
-            if !leads(word) && !leads(shown(word, *guard)) {
+            if !code_pointers(word) && !code_pointers(shown(word, *guard)) {
                 return ControlFlow::Continue(());
             }
-            let to = if leads(word) { word } else { shown(word, *guard) };
-            let lead = Lead { at, word, to };
+            let to = if code_pointers(word) { word } else { shown(word, *guard) };
+            let code_pointer = CodePointer { at, word, to };
             let counts = !known.contains(at.0)
                 && !dead.contains(at.0)
                 && (returns.is_table(to) || may_lead(process, returns, at, to));
             if counts {
-                found.push(lead);
+                found.push(code_pointer);
             }
-            match counts && (found.len() == most || enough(&lead)) {
+            match counts && (found.len() == most || enough(&code_pointer)) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
@@ -505,7 +505,7 @@ pub(crate) fn words_of_modules(
 
 /// A word of a process's memory that may lead somewhere.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lead {
+pub(crate) struct CodePointer {
     /// Where it is.
     pub at: LiveAddr,
     /// What is there.
@@ -514,7 +514,7 @@ pub(crate) struct Lead {
     pub to: u64,
 }
 
-impl Lead {
+impl CodePointer {
     /// The word that leads to `to` in the same way.
     pub fn instead(&self, to: u64, guard: u64) -> u64 {
         if self.word == self.to { to } else { (to ^ guard).rotate_left(17) }

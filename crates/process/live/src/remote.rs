@@ -93,22 +93,22 @@ core::arch::global_asm!(
 
 unsafe extern "C" {
     static fettle_live_remote_begin: u8;
-    static fettle_live_remote_told: u8;
+    static fettle_live_remote_reported: u8;
     static fettle_live_remote_end: u8;
 }
 
 /// The machine code, without the address behind it, and the offset of the place after the signal.
 fn code() -> (&'static [u8], u64) {
-    let (begin, told, end) = (
+    let (begin, reported, end) = (
         &raw const fettle_live_remote_begin,
-        &raw const fettle_live_remote_told,
+        &raw const fettle_live_remote_reported,
         &raw const fettle_live_remote_end,
     );
     // SAFETY: the three symbols lie in this order in the one section above, which is constant and
     // lives as long as the program.
     unsafe {
         let len = end.offset_from_unsigned(begin);
-        (std::slice::from_raw_parts(begin, len), told.offset_from_unsigned(begin) as u64)
+        (std::slice::from_raw_parts(begin, len), reported.offset_from_unsigned(begin) as u64)
     }
 }
 
@@ -277,7 +277,7 @@ impl<'a> Remote<'a> {
     /// loop.
     fn await_signal(&mut self) -> Result<(), LiveError> {
         let pid = self.pid;
-        let told = self.code_at.offset(code().1);
+        let reported = self.code_at.offset(code().1);
         let mut group_stops = 0;
         loop {
             // ESRCH: killed since; the wait reports it.
@@ -299,7 +299,7 @@ impl<'a> Remote<'a> {
             }
             match event {
                 0 => {
-                    let here = ptrace::registers(pid).is_ok_and(|now| now.rip == told.0);
+                    let here = ptrace::registers(pid).is_ok_and(|now| now.rip == reported.0);
                     if signal == self.signal && here {
                         return Ok(());
                     }
@@ -361,9 +361,9 @@ mod tests {
 
     #[test]
     fn code_ends_in_an_indirect_jump() {
-        let (code, told) = code();
+        let (code, reported) = code();
         assert_eq!(&code[code.len() - 6..], &[0xff, 0x25, 0, 0, 0, 0], "jmp [rip]");
-        assert_eq!(&code[told as usize - 2..told as usize], &[0x0f, 0x05], "syscall");
+        assert_eq!(&code[reported as usize - 2..reported as usize], &[0x0f, 0x05], "syscall");
         assert!(code.len() < 200);
     }
 }

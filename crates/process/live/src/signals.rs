@@ -182,7 +182,7 @@ pub(crate) fn forward(pid: i32) {
 }
 
 /// How many pauses of processes are in progress, and, in the bits above, what the terminal wants.
-static MOMENTS: AtomicU32 = AtomicU32::new(0);
+static PAUSES: AtomicU32 = AtomicU32::new(0);
 /// The terminal wants us to stop when no pause is in progress.
 const STOP_WANTED: u32 = 1 << 30;
 /// We are about to stop: no pause may begin.
@@ -197,7 +197,7 @@ static STOP_BY: AtomicI32 = AtomicI32::new(0);
 /// # Errors
 ///
 /// When a handler cannot be installed.
-pub fn stop_between_moments() -> io::Result<()> {
+pub fn stop_between_pauses() -> io::Result<()> {
     for signal in STOPPING {
         if !is_ignored(signal)? {
             set_with(signal, on_stop_wanted, libc::SA_RESTART | libc::SA_NODEFER)?;
@@ -208,14 +208,14 @@ pub fn stop_between_moments() -> io::Result<()> {
 
 extern "C" fn on_stop_wanted(signal: c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     STOP_BY.store(signal, Ordering::Relaxed);
-    MOMENTS.fetch_or(STOP_WANTED, Ordering::SeqCst);
+    PAUSES.fetch_or(STOP_WANTED, Ordering::SeqCst);
     stop_if_wanted();
 }
 
 /// Stops, if that is wanted and no pause is in progress. It only makes async-signal-safe calls.
 fn stop_if_wanted() {
     let order = Ordering::SeqCst;
-    if MOMENTS.compare_exchange(STOP_WANTED, STOPPING_NOW, order, order).is_err() {
+    if PAUSES.compare_exchange(STOP_WANTED, STOPPING_NOW, order, order).is_err() {
         return;
     }
     // The kernel does not stop an orphaned process group, which no shell would continue.
@@ -224,26 +224,26 @@ fn stop_if_wanted() {
     // SAFETY: takes a number only. Returns when this process has been continued.
     unsafe { libc::raise(signal) };
     let _ = set_with(signal, on_stop_wanted, libc::SA_RESTART | libc::SA_NODEFER);
-    MOMENTS.fetch_and(!(STOPPING_NOW | STOP_WANTED), order);
+    PAUSES.fetch_and(!(STOPPING_NOW | STOP_WANTED), order);
 }
 
 /// While this exists, a process may be paused for us.
-pub(crate) struct Moment(());
+pub(crate) struct NoStop(());
 
-impl Moment {
-    pub(crate) fn begin() -> Moment {
+impl NoStop {
+    pub(crate) fn begin() -> NoStop {
         let order = Ordering::SeqCst;
         let one_more = |all| (all & STOPPING_NOW == 0).then_some(all + 1);
-        while MOMENTS.fetch_update(order, order, one_more).is_err() {
+        while PAUSES.fetch_update(order, order, one_more).is_err() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        Moment(())
+        NoStop(())
     }
 }
 
-impl Drop for Moment {
+impl Drop for NoStop {
     fn drop(&mut self) {
-        MOMENTS.fetch_sub(1, Ordering::SeqCst);
+        PAUSES.fetch_sub(1, Ordering::SeqCst);
         stop_if_wanted();
     }
 }

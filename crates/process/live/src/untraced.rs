@@ -55,8 +55,8 @@ fn follow(
     }
     let status = loop {
         match wait(pid) {
-            Ok(News::Stopped(signal)) => job_control.program_stopped(signal),
-            Ok(News::Ended(status)) => break status,
+            Ok(ChildEvent::Stopped(signal)) => job_control.program_stopped(signal),
+            Ok(ChildEvent::Ended(status)) => break status,
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
             Err(error) => match ptrace::awaited_end(pid) {
                 Some(status) => break status,
@@ -75,20 +75,20 @@ fn follow(
     Ok(status)
 }
 
-enum News {
+enum ChildEvent {
     Stopped(c_int),
     Ended(ExitStatus),
 }
 
 /// Waits for a report of a child, or a signal.
-fn wait(pid: i32) -> io::Result<News> {
+fn wait(pid: i32) -> io::Result<ChildEvent> {
     let mut status = 0;
     // SAFETY: the kernel fills a value that we own.
     if unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) } == -1 {
         return Err(io::Error::last_os_error());
     }
     Ok(match ptrace::end_of(status) {
-        Some(end) => News::Ended(end),
-        None => News::Stopped(libc::WSTOPSIG(status)),
+        Some(end) => ChildEvent::Ended(end),
+        None => ChildEvent::Stopped(libc::WSTOPSIG(status)),
     })
 }

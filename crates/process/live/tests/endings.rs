@@ -144,7 +144,7 @@ fn who_gives_its_memory_back_has_ended() {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let pid = child.id() as i32;
         let process = Process::open(pid).unwrap();
-        assert!(process.lives() && !has_ended(pid));
+        assert!(process.is_alive() && !has_ended(pid));
         signal(pid, libc::SIGKILL);
         let why = loop {
             if let Err(why) = Process::open(pid) {
@@ -152,7 +152,7 @@ fn who_gives_its_memory_back_has_ended() {
             }
         };
         assert!(!why.to_string().contains("kernel"), "{why}");
-        assert!(has_ended(pid) && !process.lives());
+        assert!(has_ended(pid) && !process.is_alive());
         child.wait().unwrap();
     }
 }

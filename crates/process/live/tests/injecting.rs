@@ -72,7 +72,7 @@ impl Session for Checked {
 type Spoil = fn(&ExecStop<'_>, &mut Injection);
 
 #[test]
-fn a_failure_takes_all_back() {
+fn a_failure_reverts_all() {
     fn on_the_stack(stop: &ExecStop<'_>, injection: &Injection) -> FileMap {
         let addr = LiveAddr(stop.stack.0 & !(PAGE - 1));
         FileMap { addr, ..injection.maps[0].clone() }

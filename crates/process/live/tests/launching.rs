@@ -93,10 +93,10 @@ fn path_and_environment_and_directory() {
     launch.env = Some(vec![("A".into(), "b".into()), ("PATH".into(), path.into())]);
     assert_eq!(start(&launch).unwrap(), ExitStatus::Code(9));
 
-    let mut relative = common::launch("./fettle-test-program", &[]);
-    relative.cwd = Some(directory.to_owned());
-    relative.env = Some(vec![("A".into(), "b".into())]);
-    assert_eq!(start(&relative).unwrap(), ExitStatus::Code(9));
+    let mut member = common::launch("./fettle-test-program", &[]);
+    member.cwd = Some(directory.to_owned());
+    member.env = Some(vec![("A".into(), "b".into())]);
+    assert_eq!(start(&member).unwrap(), ExitStatus::Code(9));
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn kinds_of_births() {
 
 /// It is about to execute something, and cannot be changed by itself.
 #[test]
-fn a_child_in_its_parents_memory_is_no_relative() {
+fn a_child_in_its_parents_memory_is_no_member() {
     let mut command = Command::new(program("vforked"));
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -68,7 +68,7 @@ fn a_child_in_its_parents_memory_is_no_relative() {
     assert_eq!(line, "ready\n");
     let pid = child.id() as i32;
     let members_of = members_of(&Process::open(pid).unwrap());
-    assert_eq!(members_of.iter().map(|relative| relative.pid).collect::<Vec<_>>(), [pid]);
+    assert_eq!(members_of.iter().map(|member| member.pid).collect::<Vec<_>>(), [pid]);
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -124,7 +124,7 @@ fn threads_swallowed_by_exec() {
 }
 
 #[test]
-fn processor_time_is_each_ones_own() {
+fn cpu_time_is_each_ones_own() {
     let mut recorder = Recorder::new(|_| None);
     let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
     let script = format!("/bin/sh -c '{busy}'; /bin/sh -c '{busy}'; exit 0");
@@ -245,7 +245,7 @@ fn a_moment_does_not_wait_for_those_that_execute_programs() {
         while executed.load(Ordering::Relaxed) == 0 {
             std::thread::sleep(a_while);
         }
-        let moment = |_| process.while_paused(|_| Ok(())).map(|((), stood)| stood);
+        let moment = |_| process.while_paused(|_| Ok(())).map(|((), paused_for)| paused_for);
         (0..6).map(moment).collect()
     };
     let attached = attach(&process, &mut recorder, options(WaitFor::FirstProcess), work);

@@ -18,18 +18,20 @@ fn found_on_stack(megabytes: &str) -> Result<(Vec<LiveAddr>, Duration), LiveErro
     assert_eq!(line, "ready\n");
     let process = Process::open(child.id() as i32).unwrap();
     let marks = Ranges::new(vec![(MARK, MARK + 2)]);
-    let found = process.while_paused(|halted| halted.on_stacks(&marks, &ReturnTable::default()));
+    let found = process.while_paused(|paused| paused.on_stacks(&marks, &ReturnTable::default()));
     child.kill().unwrap();
     child.wait().unwrap();
-    found.map(|(found, stood)| (found.iter().map(|at| LiveAddr(at.0 - MARK)).collect(), stood))
+    found.map(|(found, paused_for)| {
+        (found.iter().map(|at| LiveAddr(at.0 - MARK)).collect(), paused_for)
+    })
 }
 
 #[test]
 fn a_stack_in_large_memory_is_searched_where_that_is_in_use() {
-    let (found, stood) = found_on_stack("3").unwrap();
+    let (found, paused_for) = found_on_stack("3").unwrap();
     assert_eq!(found, [LiveAddr(0), LiveAddr(1)]);
     // All of it took more than a second.
-    assert!(stood < Duration::from_millis(300), "{stood:?}");
+    assert!(paused_for < Duration::from_millis(300), "{paused_for:?}");
 }
 
 #[test]

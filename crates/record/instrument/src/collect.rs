@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use fettle_abi::block::{self, Accumulator, ShadowFrame, ThreadBlock};
+use fettle_abi::block::{self, Accumulator, MirrorFrame, ThreadBlock};
 use fettle_abi::record::{CallRecord, FunctionId};
 use fettle_abi::ring::RingCursors;
 use fettle_abi::{MAGIC, VERSION};
@@ -242,9 +242,9 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         }
         open_frames.extend(read.open.into_iter().map(|(f, start)| (thread, process, f, start)));
         manifest.totals.lost += read.lost;
-        manifest.totals.orphan_exits += read.orphan_exits;
-        manifest.totals.left_frames += read.left_frames;
-        manifest.totals.shadow_overflows += read.shadow_overflows;
+        manifest.totals.unmatched_exits += read.unmatched_exits;
+        manifest.totals.unwound_frames += read.unwound_frames;
+        manifest.totals.mirror_overflows += read.mirror_overflows;
         if read.unknown > 0 {
             let reason = "record of a function that no file knows".to_owned();
             manifest.losses.push(Loss { reason, count: read.unknown });
@@ -386,24 +386,24 @@ struct SlotContents {
     open: Vec<(u32, u64)>,
     lost: u64,
     unknown: u64,
-    orphan_exits: u64,
-    left_frames: u64,
-    shadow_overflows: u64,
+    unmatched_exits: u64,
+    unwound_frames: u64,
+    mirror_overflows: u64,
 }
 
 /// Functions and starts of the frames in progress, of which `used` bytes are in use.
 fn read_frames(slot: &Slot, used: u64) -> io::Result<Vec<(u32, u64)>> {
-    let frame = size_of::<ShadowFrame>() as u64;
-    let used = used.min(u64::from(block::SHADOW_BYTES));
-    let mut shadow = vec![0; (used / frame * frame) as usize];
-    slot.file.read_exact_at(&mut shadow, u64::from(block::SHADOW))?;
+    let frame = size_of::<MirrorFrame>() as u64;
+    let used = used.min(u64::from(block::MIRROR_BYTES));
+    let mut mirror = vec![0; (used / frame * frame) as usize];
+    slot.file.read_exact_at(&mut mirror, u64::from(block::MIRROR))?;
     let read = |f: &[u8]| {
         let field = |at: usize| u64::from_le_bytes(f[at..at + 8].try_into().expect("inside"));
-        let function = field(offset_of!(ShadowFrame, function)) as u32;
-        (function, field(offset_of!(ShadowFrame, start)))
+        let function = field(offset_of!(MirrorFrame, function)) as u32;
+        (function, field(offset_of!(MirrorFrame, start)))
     };
     // The lowest frame is of no function.
-    Ok(shadow.chunks_exact(frame as usize).skip(1).map(read).collect())
+    Ok(mirror.chunks_exact(frame as usize).skip(1).map(read).collect())
 }
 
 /// How often each function is among the calls that a parent was in and its child still is. Each
@@ -423,9 +423,9 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
     let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("inside"));
     let ring = offset_of!(ThreadBlock, ring);
     let mut out = SlotContents {
-        orphan_exits: word(offset_of!(ThreadBlock, orphan_exits)),
-        left_frames: word(offset_of!(ThreadBlock, left_frames)),
-        shadow_overflows: word(offset_of!(ThreadBlock, shadow_overflows)),
+        unmatched_exits: word(offset_of!(ThreadBlock, unmatched_exits)),
+        unwound_frames: word(offset_of!(ThreadBlock, unwound_frames)),
+        mirror_overflows: word(offset_of!(ThreadBlock, mirror_overflows)),
         ..SlotContents::default()
     };
 
@@ -451,7 +451,7 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
     }
     out.take_records(&rest, numbers, origin);
 
-    let frames = read_frames(slot, word(offset_of!(ThreadBlock, shadow_used)))?;
+    let frames = read_frames(slot, word(offset_of!(ThreadBlock, mirror_used)))?;
     // Samples include calls that have not ended.
     let frames = if out.samples.is_some() { &[][..] } else { &frames };
     let copied = still_copied(slot.forked, frames);

@@ -131,7 +131,7 @@ const PAGE: u64 = 4096;
 /// The reason; nothing was written then.
 pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     let path = &options.input;
-    if matches!(options.mode, Mode::Own | Mode::Locks | Mode::Plain) {
+    if matches!(options.mode, Mode::User | Mode::Locks | Mode::Plain) {
         return Err(InstrumentError::Mode(options.mode.name()));
     }
     match sort(path) {
@@ -324,7 +324,7 @@ impl Maker<'_> {
 
         // Rewritten text: entry guards and stops, then addresses.
         let check = if library { Entry::CheckLibrary } else { Entry::Check };
-        add_gates(&mut plan, check);
+        add_entry_guards(&mut plan, check);
         add_stops(&mut plan, &fork_targets(self.image), LinkAddr(text_at));
         let linked = fettle_rewrite::link(
             &plan,
@@ -579,19 +579,19 @@ fn add_unwind(plan: &mut Plan, start: u32, program: Vec<u8>) {
 }
 
 /// Leads every entry patch to its function through an entry guard.
-fn add_gates(plan: &mut Plan, check: Entry) {
+fn add_entry_guards(plan: &mut Plan, check: Entry) {
     plan.text.resize(plan.text.len().next_multiple_of(16), 0xcc);
     let start = plan.text.len() as u32;
     let entries: std::collections::HashSet<u32> =
         plan.functions.iter().map(|f| f.text_offset).collect();
-    for board in plan.springboards.iter_mut().filter(|b| entries.contains(&b.to)) {
-        let gate = plan.text.len() as u32;
+    for board in plan.entry_patches.iter_mut().filter(|b| entries.contains(&b.to)) {
+        let entry_guard = plan.text.len() as u32;
         plan.text.push(0xe8);
-        plan.text.extend_from_slice(&to_agent(check, gate + 1));
+        plan.text.extend_from_slice(&to_agent(check, entry_guard + 1));
         plan.text.push(0xe9);
-        let distance = board.to.wrapping_sub(gate + 10);
+        let distance = board.to.wrapping_sub(entry_guard + 10);
         plan.text.extend_from_slice(&distance.to_le_bytes());
-        board.to = gate;
+        board.to = entry_guard;
     }
     if plan.text.len() as u32 > start {
         add_unwind(plan, start, Vec::new());

@@ -234,12 +234,12 @@ impl Capture {
             let words = bytes.as_chunks::<8>().0;
             Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
         };
-        let tell = KernelError::io("ask the kernel what was lost");
+        let notify = KernelError::io("ask the kernel what was lost");
         let missed = self.programs.iter().map(|(_, program)| program.missed());
         Ok(Losses {
-            lost: count(counter::LOST).map_err(&tell)?,
-            missed: missed.sum::<io::Result<u64>>().map_err(&tell)?,
-            compat: count(counter::COMPAT).map_err(&tell)?.iter().sum(),
+            lost: count(counter::LOST).map_err(&notify)?,
+            missed: missed.sum::<io::Result<u64>>().map_err(&notify)?,
+            compat: count(counter::COMPAT).map_err(&notify)?.iter().sum(),
         })
     }
 }

@@ -118,14 +118,14 @@ struct Silent {
 const SILENT: usize = 1 << 14;
 
 /// An event being reported.
-struct Teller<'a, S: Sink> {
+struct Reporter<'a, S: Sink> {
     sink: &'a mut S,
     time_ns: u64,
     cpu: u32,
 }
 
-impl<S: Sink> Teller<'_, S> {
-    fn tell(&mut self, event: Event, values: &[u64]) -> Result<(), S::Error> {
+impl<S: Sink> Reporter<'_, S> {
+    fn notify(&mut self, event: Event, values: &[u64]) -> Result<(), S::Error> {
         self.sink.event(event, self.time_ns, self.cpu, values)
     }
 }
@@ -170,8 +170,8 @@ impl Decoder {
             self.unreadable += 1;
             return Ok(());
         };
-        let mut t = Teller { sink, time_ns: r.time_ns, cpu };
-        if self.told_before(&r) {
+        let mut t = Reporter { sink, time_ns: r.time_ns, cpu };
+        if self.reported_before(&r) {
             return Ok(());
         }
         self.what_is_over(&r, &mut t)?;
@@ -183,32 +183,34 @@ impl Decoder {
         match r.kind {
             Kind::Switch => switch(&r, &mut t),
             Kind::Wake => {
-                t.tell(Event::Wakeup, &[tid, u64::from(r.number), u64::from(r.flags & 1)])
+                t.notify(Event::Wakeup, &[tid, u64::from(r.number), u64::from(r.flags & 1)])
             }
             Kind::Fork => {
                 let [child_tid, child_pid] = [r.word(0) as u32, r.word(1) as u32];
                 t.sink.life(Life::Fork { pid: r.pid, tid: r.tid, child_pid, child_tid });
-                t.tell(Event::Fork, &[pid, tid, r.word(1), r.word(0)])
+                t.notify(Event::Fork, &[pid, tid, r.word(1), r.word(0)])
             }
             Kind::Exec => {
                 let path = text(&r);
                 t.sink.life(Life::Exec { pid: r.pid, tid: r.tid, path: &path });
                 let path = u64::from(t.sink.text(&path));
                 self.have_contexts.remove(&r.pid);
-                t.tell(Event::Exec, &[pid, tid, path])
+                t.notify(Event::Exec, &[pid, tid, path])
             }
             Kind::Exit => {
                 self.tasks.remove(&r.tid);
                 exit(&r, &mut t)
             }
-            Kind::Signal => t.tell(Event::Signal, &[tid, r.word(0), u64::from(r.number)]),
+            Kind::Signal => t.notify(Event::Signal, &[tid, r.word(0), u64::from(r.number)]),
             Kind::SignalDelivered => {
-                t.tell(Event::SignalDelivered, &[pid, tid, u64::from(r.number)])
+                t.notify(Event::SignalDelivered, &[pid, tid, u64::from(r.number)])
             }
-            Kind::Fault if r.flags & 1 != 0 => t.tell(Event::PageFaultDone, &[pid, tid, r.word(0)]),
+            Kind::Fault if r.flags & 1 != 0 => {
+                t.notify(Event::PageFaultDone, &[pid, tid, r.word(0)])
+            }
             Kind::Fault => {
                 self.faults.insert(r.tid, (r.pid, r.word(0)));
-                t.tell(Event::PageFault, &[pid, tid, r.word(0)])
+                t.notify(Event::PageFault, &[pid, tid, r.word(0)])
             }
             Kind::Io => self.io(&r, &mut t),
             Kind::SocketV4 | Kind::SocketV6 | Kind::SocketLocal | Kind::SocketOther => {
@@ -225,24 +227,24 @@ impl Decoder {
             Kind::Open | Kind::Close => self.opened(&r, &mut t),
             Kind::Pipe => {
                 let [read, write] = halves(r.word(1));
-                t.tell(Event::PipeMade, &[pid, tid, r.word(0), signed(read), signed(write)])
+                t.notify(Event::PipeMade, &[pid, tid, r.word(0), signed(read), signed(write)])
             }
             Kind::Dup => {
-                t.tell(Event::Dup, &[pid, tid, signed(r.number), signed(r.word(0) as u32)])
+                t.notify(Event::Dup, &[pid, tid, signed(r.number), signed(r.word(0) as u32)])
             }
             Kind::CloseRange => {
                 let ends = [r.word(0), r.word(1)].map(|end| u64::from(end as u32));
-                t.tell(Event::CloseRange, &[pid, tid, ends[0], ends[1]])
+                t.notify(Event::CloseRange, &[pid, tid, ends[0], ends[1]])
             }
             Kind::Uring => {
                 self.urings += 1;
-                t.tell(Event::IoUring, &[pid, tid, signed(r.number), r.word(0)])
+                t.notify(Event::IoUring, &[pid, tid, signed(r.number), r.word(0)])
             }
             Kind::BlockIssue => {
                 let writes = u64::from(r.flags & 1);
-                t.tell(Event::BlockIssue, &[tid, r.word(0), r.word(1), r.word(2), writes])
+                t.notify(Event::BlockIssue, &[tid, r.word(0), r.word(1), r.word(2), writes])
             }
-            Kind::BlockComplete => t.tell(Event::BlockComplete, &[r.word(0), r.word(1)]),
+            Kind::BlockComplete => t.notify(Event::BlockComplete, &[r.word(0), r.word(1)]),
             Kind::Task => {
                 let task = (r.word(0), r.word(1));
                 // Only event loops make contexts; other threads may have one, and work as threads do.
@@ -253,25 +255,25 @@ impl Decoder {
                 if self.tasks.insert(r.tid, task) == Some(task) {
                     return Ok(());
                 }
-                t.tell(Event::Task, &[pid, tid, task.0, task.1])
+                t.notify(Event::Task, &[pid, tid, task.0, task.1])
             }
             Kind::TaskWake => {
                 let words = [0, 1, 2, 3, 4].map(|n| r.word(n));
                 let [task, parent, target, target_parent, gives] = words;
                 let fields = [pid, tid, task, parent, target, target_parent, u64::from(gives != 0)];
-                t.tell(Event::TaskWake, &fields)
+                t.notify(Event::TaskWake, &fields)
             }
             Kind::TaskMade => {
                 self.have_contexts.insert(r.pid);
-                t.tell(Event::TaskMade, &[pid, tid, r.word(0), r.word(1)])
+                t.notify(Event::TaskMade, &[pid, tid, r.word(0), r.word(1)])
             }
-            Kind::TaskSend => t.tell(Event::TaskSend, &[pid, tid, r.word(0), r.word(1)]),
+            Kind::TaskSend => t.notify(Event::TaskSend, &[pid, tid, r.word(0), r.word(1)]),
         }
     }
 
     /// Whether the record is the beginning of a call that was reported already: a thread may be switched
     /// out several times in one call.
-    fn told_before(&mut self, r: &Record<'_>) -> bool {
+    fn reported_before(&mut self, r: &Record<'_>) -> bool {
         let (begins, what) = match r.kind {
             Kind::Io => (r.flags & io::BEGIN != 0, u64::from(r.number) << 16),
             Kind::Wait => (r.flags & wait::BEGIN != 0, r.word(0) << 16),
@@ -291,7 +293,7 @@ impl Decoder {
     fn what_is_over<S: Sink>(
         &mut self,
         r: &Record<'_>,
-        t: &mut Teller<'_, S>,
+        t: &mut Reporter<'_, S>,
     ) -> Result<(), S::Error> {
         self.fault_is_over(r, t)?;
         self.silent_are_over(r, t)
@@ -301,7 +303,7 @@ impl Decoder {
     fn fault_is_over<S: Sink>(
         &mut self,
         r: &Record<'_>,
-        t: &mut Teller<'_, S>,
+        t: &mut Reporter<'_, S>,
     ) -> Result<(), S::Error> {
         let tid = match r.kind {
             // Interrupts wake, too; being switched out is part of a fault that waits.
@@ -319,7 +321,7 @@ impl Decoder {
         }
         match self.faults.remove(&tid) {
             Some((pid, address)) => {
-                t.tell(Event::PageFaultDone, &[u64::from(pid), u64::from(tid), address])
+                t.notify(Event::PageFaultDone, &[u64::from(pid), u64::from(tid), address])
             }
             None => Ok(()),
         }
@@ -330,7 +332,7 @@ impl Decoder {
     fn silent_are_over<S: Sink>(
         &mut self,
         r: &Record<'_>,
-        t: &mut Teller<'_, S>,
+        t: &mut Reporter<'_, S>,
     ) -> Result<(), S::Error> {
         let inode = match r.kind {
             _ if self.silent.is_empty() => return Ok(()),
@@ -344,7 +346,7 @@ impl Decoder {
         };
         let Some(silent) = self.silent.get_mut(&r.tid) else { return Ok(()) };
         for over in silent.extract_if(.., |one| inode.is_none_or(|inode| inode == one.inode)) {
-            t.tell(Event::Answer, &over.values)?;
+            t.notify(Event::Answer, &over.values)?;
         }
         if silent.is_empty() {
             self.silent.remove(&r.tid);
@@ -352,36 +354,36 @@ impl Decoder {
         Ok(())
     }
 
-    fn io<S: Sink>(&mut self, r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+    fn io<S: Sink>(&mut self, r: &Record<'_>, t: &mut Reporter<'_, S>) -> Result<(), S::Error> {
         let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
         let (fd, inode, bytes) = (signed(r.number), r.word(0), r.word(1));
         let begins = r.flags & io::BEGIN != 0;
         if r.flags & io::SYNC != 0 {
             let event = if begins { Event::SyncBegin } else { Event::Sync };
-            return t.tell(event, &[pid, tid, fd]);
+            return t.notify(event, &[pid, tid, fd]);
         }
         let writes = r.flags & io::WRITE != 0;
         match (descriptor(r.flags), writes, begins) {
-            ("pipe", false, true) => t.tell(Event::PipeReadBegin, &[pid, tid, inode]),
-            ("pipe", false, false) => t.tell(Event::PipeRead, &[pid, tid, inode, bytes]),
-            ("pipe", true, true) => t.tell(Event::PipeWriteBegin, &[pid, tid, inode]),
-            ("pipe", true, false) => t.tell(Event::PipeWrite, &[pid, tid, inode, bytes]),
-            ("socket", false, true) => t.tell(Event::ReceiveBegin, &[pid, tid, inode]),
-            ("socket", true, true) => t.tell(Event::SendBegin, &[pid, tid, inode]),
+            ("pipe", false, true) => t.notify(Event::PipeReadBegin, &[pid, tid, inode]),
+            ("pipe", false, false) => t.notify(Event::PipeRead, &[pid, tid, inode, bytes]),
+            ("pipe", true, true) => t.notify(Event::PipeWriteBegin, &[pid, tid, inode]),
+            ("pipe", true, false) => t.notify(Event::PipeWrite, &[pid, tid, inode, bytes]),
+            ("socket", false, true) => t.notify(Event::ReceiveBegin, &[pid, tid, inode]),
+            ("socket", true, true) => t.notify(Event::SendBegin, &[pid, tid, inode]),
             (of, writes, true) => {
                 let of = self.kind(of, t.sink);
                 let event = if writes { Event::WriteBegin } else { Event::ReadBegin };
-                t.tell(event, &[pid, tid, fd, inode, of])
+                t.notify(event, &[pid, tid, fd, inode, of])
             }
             (of, writes, false) => {
                 let of = self.kind(of, t.sink);
                 let event = if writes { Event::Write } else { Event::Read };
-                t.tell(event, &[pid, tid, fd, bytes, inode, of])
+                t.notify(event, &[pid, tid, fd, bytes, inode, of])
             }
         }
     }
 
-    fn opened<S: Sink>(&mut self, r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+    fn opened<S: Sink>(&mut self, r: &Record<'_>, t: &mut Reporter<'_, S>) -> Result<(), S::Error> {
         let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
         let mode = r.word(1) as u16 & 0xf000;
         let failed = r.kind == Kind::Open && (r.number as i32) < 0;
@@ -389,13 +391,13 @@ impl Decoder {
         let of = self.kind(of, t.sink);
         if r.kind == Kind::Open {
             let path = u64::from(t.sink.text(&text(r)));
-            t.tell(Event::Open, &[pid, tid, signed(r.number), path, r.word(0), of])
+            t.notify(Event::Open, &[pid, tid, signed(r.number), path, r.word(0), of])
         } else {
-            t.tell(Event::Close, &[pid, tid, signed(r.number), r.word(0), of])
+            t.notify(Event::Close, &[pid, tid, signed(r.number), r.word(0), of])
         }
     }
 
-    fn socket<S: Sink>(&mut self, r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+    fn socket<S: Sink>(&mut self, r: &Record<'_>, t: &mut Reporter<'_, S>) -> Result<(), S::Error> {
         let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
         let (inode, result) = (r.word(0), r.word(1));
         let (local, remote) = ends(r);
@@ -405,20 +407,20 @@ impl Decoder {
         let and = |more: &[u64]| [&of[..], more].concat();
         match r.flags {
             socket::RECEIVED => {
-                t.tell(Event::Received, &and(&[result, lay_ns(r)]))?;
+                t.notify(Event::Received, &and(&[result, lay_ns(r)]))?;
                 self.say(r, &of, t)
             }
             socket::SENT => {
-                t.tell(Event::Sent, &and(&[result]))?;
+                t.notify(Event::Sent, &and(&[result]))?;
                 self.say(r, &of, t)
             }
-            socket::ACCEPT => t.tell(Event::Accept, &and(&[fd])),
-            socket::CONNECT => t.tell(Event::Connect, &and(&[fd, signed(result as u32)])),
+            socket::ACCEPT => t.notify(Event::Accept, &and(&[fd])),
+            socket::CONNECT => t.notify(Event::Connect, &and(&[fd, signed(result as u32)])),
             _ => {
                 if let Some(messages) = &mut self.messages {
                     messages.close(inode);
                 }
-                t.tell(Event::SocketClose, &of)
+                t.notify(Event::SocketClose, &of)
             }
         }
     }
@@ -428,7 +430,7 @@ impl Decoder {
         &mut self,
         r: &Record<'_>,
         of: &[u64; 5],
-        t: &mut Teller<'_, S>,
+        t: &mut Reporter<'_, S>,
     ) -> Result<(), S::Error> {
         /// `SOCK_STREAM`, where the socket's type stands.
         const STREAM: u64 = 1;
@@ -443,25 +445,25 @@ impl Decoder {
         let known = known.map(|(_, _, _, bytes)| bytes).unwrap_or_default();
         let sent = r.flags == socket::SENT;
         let side = if sent { Side::Sent } else { Side::Received };
-        let mut told = Ok(());
+        let mut reported = Ok(());
         let silent = &mut self.silent;
         let given_up = messages.transfer(inode, side, &known, result, &mut |message| {
-            if told.is_err() {
+            if reported.is_err() {
                 return;
             }
             let values = message_values(message, r, of, t.sink);
-            told = match message.what {
-                What::Ask { .. } => t.tell(Event::Ask, &values),
+            reported = match message.what {
+                What::Ask { .. } => t.notify(Event::Ask, &values),
                 What::Unanswered if !sent => hush(silent, r, Silent { inode, values }, t),
                 What::Unanswered | What::Unseen { .. } | What::Answer { .. } => {
-                    t.tell(Event::Answer, &values)
+                    t.notify(Event::Answer, &values)
                 }
             };
         });
-        told?;
+        reported?;
         if let Some(reason) = given_up {
             let reason = u64::from(t.sink.text(reason.text()));
-            return t.tell(Event::Undecoded, &[&of[..], &[reason]].concat());
+            return t.notify(Event::Undecoded, &[&of[..], &[reason]].concat());
         }
         Ok(())
     }
@@ -474,12 +476,12 @@ impl Decoder {
     fn socket_pair<S: Sink>(
         &mut self,
         r: &Record<'_>,
-        t: &mut Teller<'_, S>,
+        t: &mut Reporter<'_, S>,
     ) -> Result<(), S::Error> {
         let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
         let local = self.end(End::Local(r.word(3)), t.sink);
         let remote = self.end(End::Local(r.word(4)), t.sink);
-        t.tell(Event::SocketPair, &[pid, tid, r.word(0), r.word(1), local, remote])
+        t.notify(Event::SocketPair, &[pid, tid, r.word(0), r.word(1), local, remote])
     }
 
     fn kind<S: Sink>(&mut self, text: &'static str, sink: &mut S) -> u64 {
@@ -539,11 +541,11 @@ fn hush<S: Sink>(
     silent: &mut HashMap<u32, Vec<Silent>>,
     r: &Record<'_>,
     one: Silent,
-    t: &mut Teller<'_, S>,
+    t: &mut Reporter<'_, S>,
 ) -> Result<(), S::Error> {
     let of_thread = silent.entry(r.tid).or_default();
     if of_thread.len() >= SILENT {
-        return t.tell(Event::Answer, &one.values);
+        return t.notify(Event::Answer, &one.values);
     }
     of_thread.push(one);
     Ok(())
@@ -578,22 +580,22 @@ fn descriptor(flags: u16) -> &'static str {
     }
 }
 
-fn switch<S: Sink>(r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+fn switch<S: Sink>(r: &Record<'_>, t: &mut Reporter<'_, S>) -> Result<(), S::Error> {
     if r.flags & 2 != 0 {
-        t.tell(Event::SwitchOut, &[r.word(0), u64::from(r.flags & 1)])?;
+        t.notify(Event::SwitchOut, &[r.word(0), u64::from(r.flags & 1)])?;
     }
     if r.flags & 4 != 0 {
-        t.tell(Event::SwitchIn, &[r.word(1)])?;
+        t.notify(Event::SwitchIn, &[r.word(1)])?;
     }
     Ok(())
 }
 
-fn exit<S: Sink>(r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+fn exit<S: Sink>(r: &Record<'_>, t: &mut Reporter<'_, S>) -> Result<(), S::Error> {
     let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
     let name = raw::name([r.word(1), r.word(2)]);
     t.sink.life(Life::ThreadExit { tid: r.tid, name: &name });
     let name = u64::from(t.sink.text(&name));
-    t.tell(Event::ThreadExit, &[pid, tid, name])?;
+    t.notify(Event::ThreadExit, &[pid, tid, name])?;
     if r.flags & 1 == 0 {
         return Ok(());
     }
@@ -601,34 +603,40 @@ fn exit<S: Sink>(r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> 
     let status = r.word(0) as i64;
     let status = if status & 0x7f == 0 { status >> 8 & 0xff } else { -(status & 0x7f) };
     t.sink.life(Life::ProcessExit { pid: r.pid, status: status as i32 });
-    t.tell(Event::ProcessExit, &[pid, tid, status as u64])
+    t.notify(Event::ProcessExit, &[pid, tid, status as u64])
 }
 
-fn wait<S: Sink>(r: &Record<'_>, has_waited: bool, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+fn wait<S: Sink>(
+    r: &Record<'_>,
+    has_waited: bool,
+    t: &mut Reporter<'_, S>,
+) -> Result<(), S::Error> {
     let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
     let (argument, result) = (r.word(0), signed(r.word(1) as u32));
     let begins = r.flags & wait::BEGIN != 0;
     match (r.flags & !wait::BEGIN, begins) {
-        (wait::POLL, true) => t.tell(Event::PollBegin, &[pid, tid]),
+        (wait::POLL, true) => t.notify(Event::PollBegin, &[pid, tid]),
         (wait::POLL, false) => {
             // Some calls have their time-out in memory. A call that finds nothing and has not waited had
             // none.
             let looks = argument == 0 || (r.word(1) as u32 == 0 && !has_waited);
             let event = if looks { Event::PollLook } else { Event::Poll };
-            t.tell(event, &[pid, tid, result])
+            t.notify(event, &[pid, tid, result])
         }
         (wait::FUTEX, true) => {
-            t.tell(Event::FutexWaitBegin, &[pid, tid, argument, u64::from(r.number)])
+            t.notify(Event::FutexWaitBegin, &[pid, tid, argument, u64::from(r.number)])
         }
-        (wait::FUTEX, false) => t.tell(Event::FutexWait, &[pid, tid, argument, result]),
-        (wait::FUTEX_WAKE, _) => t.tell(Event::FutexWake, &[pid, tid, argument, result]),
-        (wait::SLEEP, true) => t.tell(Event::SleepBegin, &[pid, tid]),
-        (wait::SLEEP, false) => t.tell(Event::Sleep, &[pid, tid]),
-        (wait::CHILD, true) => t.tell(Event::ChildBegin, &[pid, tid]),
-        (wait::CHILD, false) => t.tell(Event::Child, &[pid, tid, result]),
-        (wait::ACCEPT, true) => t.tell(Event::AcceptBegin, &[pid, tid, signed(r.number)]),
-        (wait::ACCEPT, false) => t.tell(Event::AcceptFailed, &[pid, tid, signed(r.number), result]),
-        (wait::CONNECT, true) => t.tell(Event::ConnectBegin, &[pid, tid, argument]),
+        (wait::FUTEX, false) => t.notify(Event::FutexWait, &[pid, tid, argument, result]),
+        (wait::FUTEX_WAKE, _) => t.notify(Event::FutexWake, &[pid, tid, argument, result]),
+        (wait::SLEEP, true) => t.notify(Event::SleepBegin, &[pid, tid]),
+        (wait::SLEEP, false) => t.notify(Event::Sleep, &[pid, tid]),
+        (wait::CHILD, true) => t.notify(Event::ChildBegin, &[pid, tid]),
+        (wait::CHILD, false) => t.notify(Event::Child, &[pid, tid, result]),
+        (wait::ACCEPT, true) => t.notify(Event::AcceptBegin, &[pid, tid, signed(r.number)]),
+        (wait::ACCEPT, false) => {
+            t.notify(Event::AcceptFailed, &[pid, tid, signed(r.number), result])
+        }
+        (wait::CONNECT, true) => t.notify(Event::ConnectBegin, &[pid, tid, argument]),
         _ => Ok(()),
     }
 }
@@ -715,7 +723,7 @@ mod tests {
         bytes
     }
 
-    fn told(records: &[Vec<u8>]) -> Vec<String> {
+    fn reported(records: &[Vec<u8>]) -> Vec<String> {
         let (mut decoder, mut lines) = (Decoder::new(), Lines::default());
         for record in records {
             decoder.record(2, record, &mut lines).unwrap();
@@ -733,7 +741,7 @@ mod tests {
         let mapped = [0, (mapped & !0xffff_ffff) | 0xffff_0000];
         let v6 = [99, (-11_i64) as u64, ports, mapped[0], mapped[1], 0, 1 << 56];
         assert_eq!(
-            told(&[
+            reported(&[
                 record(Kind::SocketV4, socket::SENT, 5, &v4),
                 record(Kind::SocketV6, socket::RECEIVED, 5, &v6),
                 record(Kind::SocketOther, socket::CLOSE, -1, &[98, 0, 16]),
@@ -768,7 +776,7 @@ mod tests {
             }
             shown
         };
-        told(records).iter().map(short).collect()
+        reported(records).iter().map(short).collect()
     }
 
     #[test]
@@ -827,7 +835,7 @@ mod tests {
     fn descriptors_decide_what_a_call_is() {
         let pipe = io::WRITE | 0x1000;
         assert_eq!(
-            told(&[
+            reported(&[
                 record(Kind::Io, 0x8000 | io::BEGIN, 3, &[5, 0]),
                 record(Kind::Io, 0x8000, 3, &[5, 4096]),
                 record(Kind::Io, pipe, 1, &[6, 10]),
@@ -847,7 +855,7 @@ mod tests {
     #[test]
     fn a_poll_that_found_nothing_and_has_not_waited_only_looked() {
         let poll = |result| record(Kind::Wait, wait::POLL, 0, &[1, result]);
-        let lines = told(&[
+        let lines = reported(&[
             poll(0),
             record(Kind::Wait, wait::POLL | wait::BEGIN, 0, &[0, 0]),
             poll(0),
@@ -860,7 +868,7 @@ mod tests {
 
     #[test]
     fn a_fault_is_over_when_its_thread_does_something() {
-        let lines = told(&[
+        let lines = reported(&[
             record(Kind::Fault, 0, 0, &[4096]),
             record(Kind::Switch, 2, 0, &[11, 0]),
             record(Kind::Switch, 4, 0, &[0, 11]),
@@ -886,7 +894,7 @@ mod tests {
 
     #[test]
     fn ends_of_processes() {
-        let lines = told(&[
+        let lines = reported(&[
             record(Kind::Exit, 0, 0, &[0, u64::from_le_bytes(*b"worker\0\0")]),
             record(Kind::Exit, 1, 0, &[3 << 8]),
             record(Kind::Exit, 1, 0, &[9]),

@@ -239,7 +239,7 @@ impl Reader {
                     tsc: u64::from_le_bytes(*tsc),
                     monotonic_ns: u64::from_le_bytes(*monotonic_ns),
                 };
-                self.tell(self.segment.1.monotonic_ns, &mut take)?;
+                self.notify(self.segment.1.monotonic_ns, &mut take)?;
                 self.segment = (self.segment.1, moment);
             }
         }
@@ -256,12 +256,12 @@ impl Reader {
         mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), E>,
     ) -> Result<Found, E> {
         self.poll(&mut take)?;
-        self.tell(u64::MAX, &mut take)?;
+        self.notify(u64::MAX, &mut take)?;
         Ok(self.found)
     }
 
     /// Before when everything has been reported, by the monotonic clock.
-    pub fn told_ns(&self) -> u64 {
+    pub fn reported_ns(&self) -> u64 {
         self.segment.0.monotonic_ns
     }
 
@@ -300,7 +300,7 @@ impl Reader {
     }
 
     /// Reports the records that are older than `until_ns`.
-    fn tell<E>(
+    fn notify<E>(
         &mut self,
         until_ns: u64,
         take: &mut impl FnMut(u64, u32, &[u8]) -> Result<(), E>,

@@ -65,13 +65,15 @@ fn what_writes_was_made_by_main() {
     let mut running = HashMap::new();
     let mut makers = HashMap::new();
     let (mut main, mut mains, mut others, mut threads) = (0, 0, 0, 0);
-    for told in &recorded.told {
-        match told.event {
-            Event::Task => drop(running.insert(told.number("tid"), told.number("task"))),
-            Event::TaskMade => drop(makers.insert(told.number("made"), told.number("task"))),
-            Event::Write if told.number("fd") == 1 => {
-                let context = running.get(&told.number("tid")).copied().unwrap_or(0);
-                let is_first = told.number("tid") == told.number("pid");
+    for reported in &recorded.reported {
+        match reported.event {
+            Event::Task => drop(running.insert(reported.number("tid"), reported.number("task"))),
+            Event::TaskMade => {
+                drop(makers.insert(reported.number("made"), reported.number("task")))
+            }
+            Event::Write if reported.number("fd") == 1 => {
+                let context = running.get(&reported.number("tid")).copied().unwrap_or(0);
+                let is_first = reported.number("tid") == reported.number("pid");
                 let maker = makers.get(&context).copied().unwrap_or(0);
                 match (context == main, maker == main) {
                     (true, _) => mains += 1,

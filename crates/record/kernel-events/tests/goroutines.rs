@@ -70,16 +70,17 @@ fn who_writes_was_made_and_woken_by_main() {
     // The first goroutine is number 1.
     let is_worker = |task: i64| {
         let of = recorded.of(Event::Task);
-        of.filter(|told| told.number("task") == task).all(|told| told.number("parent") == 1)
+        of.filter(|reported| reported.number("task") == task)
+            .all(|reported| reported.number("parent") == 1)
     };
     let wakes: Vec<(i64, i64)> = recorded
         .of(Event::TaskWake)
-        .filter(|told| told.number("gives") == 1)
-        .map(|told| (told.number("task"), told.number("target")))
+        .filter(|reported| reported.number("gives") == 1)
+        .map(|reported| (reported.number("task"), reported.number("target")))
         .collect();
     let given = wakes.iter().filter(|(task, target)| *task == 1 && is_worker(*target)).count();
     let back = wakes.iter().filter(|(task, target)| is_worker(*task) && *target == 1).count();
     assert!(given >= 40 && back >= 40, "{given} {back} of {wakes:?}");
-    let made = recorded.of(Event::Task).filter(|told| told.number("parent") == 1).count();
+    let made = recorded.of(Event::Task).filter(|reported| reported.number("parent") == 1).count();
     assert!(made > 0, "none writes");
 }

@@ -15,8 +15,8 @@ fn shell(text: &str) -> Command {
     command
 }
 
-fn sum<'a>(told: impl Iterator<Item = &'a common::Told>, field: &str) -> i64 {
-    told.map(|told| told.number(field)).filter(|n| *n > 0).sum()
+fn sum<'a>(reported: impl Iterator<Item = &'a common::ReportedEvent>, field: &str) -> i64 {
+    reported.map(|reported| reported.number(field)).filter(|n| *n > 0).sum()
 }
 
 fn whole(recorded: &Recorded) {
@@ -51,7 +51,7 @@ fn a_pipeline() {
     assert!(children.iter().all(|child| ended[child] == 0), "{ended:?}");
     assert_eq!(ended.values().filter(|status| **status == 3).count(), 1);
     // Per thread, what began has ended, in order of time.
-    assert!(r.told.is_sorted_by_key(|told| told.time_ns));
+    assert!(r.reported.is_sorted_by_key(|reported| reported.time_ns));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn children_are_followed_however_quick() {
     assert_eq!(r.of(Event::ProcessExit).count(), 201);
     let pids: BTreeSet<i64> = r.of(Event::ProcessExit).map(|t| t.number("pid")).collect();
     // No other process's events are among them.
-    let strangers = r.told.iter().filter(|t| t.fields.contains_key("pid"));
+    let strangers = r.reported.iter().filter(|t| t.fields.contains_key("pid"));
     let strangers = strangers.filter(|t| t.event != Event::Signal);
     assert_eq!(strangers.filter(|t| !pids.contains(&t.number("pid"))).count(), 0);
 }
@@ -108,13 +108,13 @@ fn both_ends_of_a_connection_have_the_same_names() {
     assert!(status.success());
     whole(&r);
     let mut bytes: BTreeMap<(String, String), (i64, i64)> = BTreeMap::new();
-    for told in r.of(Event::Sent) {
-        let ends = (told.text("local").to_owned(), told.text("remote").to_owned());
-        bytes.entry(ends).or_default().0 += told.number("bytes").max(0);
+    for reported in r.of(Event::Sent) {
+        let ends = (reported.text("local").to_owned(), reported.text("remote").to_owned());
+        bytes.entry(ends).or_default().0 += reported.number("bytes").max(0);
     }
-    for told in r.of(Event::Received) {
-        let ends = (told.text("remote").to_owned(), told.text("local").to_owned());
-        bytes.entry(ends).or_default().1 += told.number("bytes").max(0);
+    for reported in r.of(Event::Received) {
+        let ends = (reported.text("remote").to_owned(), reported.text("local").to_owned());
+        bytes.entry(ends).or_default().1 += reported.number("bytes").max(0);
     }
     // What one end sent is what the other received, under one name.
     assert!(bytes.values().all(|(sent, received)| sent == received), "{bytes:?}");
@@ -318,7 +318,7 @@ fn the_whole_system_without_ourselves() {
     std::fs::remove_file(&path).unwrap();
     assert_eq!(opened.len(), 1);
     let own = i64::from(std::process::id());
-    assert!(r.told.iter().all(|t| t.fields.get("pid") != Some(&common::Value::Number(own))));
+    assert!(r.reported.iter().all(|t| t.fields.get("pid") != Some(&common::Value::Number(own))));
 }
 
 /// A question in three buffers, one in one, one in forty, one that comes in two reads; answers with bodies of which
@@ -359,7 +359,7 @@ client.recv(3000, socket.MSG_WAITALL)
 "#;
 
 #[test]
-fn messages_are_told_by_both_ends() {
+fn messages_are_reported_by_both_ends() {
     let _alone = alone();
     for (old_reads, payload) in [(false, 64), (true, fettle_kernel_events::PAYLOAD_MOST)] {
         let mut command = Command::new("python3");
@@ -369,8 +369,9 @@ fn messages_are_told_by_both_ends() {
         assert!(status.success());
         whole(&r);
         let ends = |event, sent: bool, name: &str| -> Vec<String> {
-            let of = r.of(event).filter(|told| (told.number("sent") == 1) == sent);
-            of.map(|told| format!("{} {}", told.number("exchange"), told.text(name))).collect()
+            let of = r.of(event).filter(|reported| (reported.number("sent") == 1) == sent);
+            of.map(|reported| format!("{} {}", reported.number("exchange"), reported.text(name)))
+                .collect()
         };
         let asked = ["0 /several", "1 /one", "2 /parts", "3 /cut"];
         let answered = ["0 200", "1 200", "2 200", "3 404"];
@@ -388,7 +389,7 @@ fn messages_are_told_by_both_ends() {
 
 /// Beginnings are reported of calls that have to wait, once each, before the thread is switched out.
 #[test]
-fn only_calls_that_wait_are_told_when_they_begin() {
+fn only_calls_that_wait_are_reported_when_they_begin() {
     let _alone = alone();
     let text = "(sleep 0.1; echo a; sleep 0.1) | cat >/dev/null; \
                 dd if=/dev/zero bs=1000 count=100 2>/dev/null | cat >/dev/null";
@@ -399,10 +400,12 @@ fn only_calls_that_wait_are_told_when_they_begin() {
     // `cat` waits for the line and for the end; of the rest it depends on which process is quicker.
     assert!((2..=done).contains(&begun), "{begun} of {done}");
     let mut waiting = BTreeSet::new();
-    for told in &r.told {
-        let Some(tid) = told.fields.get("tid").map(|_| told.number("tid")) else { continue };
-        match told.event {
-            Event::PipeReadBegin => assert!(waiting.insert(tid), "twice: {told:?}"),
+    for reported in &r.reported {
+        let Some(tid) = reported.fields.get("tid").map(|_| reported.number("tid")) else {
+            continue;
+        };
+        match reported.event {
+            Event::PipeReadBegin => assert!(waiting.insert(tid), "twice: {reported:?}"),
             Event::PipeRead => drop(waiting.remove(&tid)),
             _ => {}
         }

@@ -37,7 +37,7 @@ pub struct Preparing<'a> {
 }
 
 /// Notified of the progress of rewritten text that takes longer than a second; `None` when it is there.
-pub type TellPreparing = fn(Option<Preparing<'_>>);
+pub type OnPreparing = fn(Option<Preparing<'_>>);
 
 /// How far a file is.
 #[derive(Debug, Default)]
@@ -74,15 +74,15 @@ impl<T> Job<T> {
 /// Files, by identity, whose rewritten text is being made, or is there and was not asked for yet.
 pub(crate) struct Ahead<K, T> {
     jobs: HashMap<K, Job<T>>,
-    tell: Option<TellPreparing>,
+    notify: Option<OnPreparing>,
     /// Since when a thread waits, and when its progress was last reported.
     waiting: Option<(Instant, Option<Instant>)>,
 }
 
 impl<K: Copy + Eq + Hash, T: Send + 'static> Ahead<K, T> {
     /// Nothing yet; `tell` is notified of what takes long.
-    pub(crate) fn new(tell: Option<TellPreparing>) -> Ahead<K, T> {
-        Ahead { jobs: HashMap::new(), tell, waiting: None }
+    pub(crate) fn new(notify: Option<OnPreparing>) -> Ahead<K, T> {
+        Ahead { jobs: HashMap::new(), notify, waiting: None }
     }
 
     /// Begins to rewrite a file, unless that has begun.
@@ -111,7 +111,7 @@ impl<K: Copy + Eq + Hash, T: Send + 'static> Ahead<K, T> {
         job.look(Duration::ZERO);
         let ready = job.made.is_some();
         if !ready {
-            self.tell_waiting();
+            self.report_waiting();
         }
         ready
     }
@@ -125,13 +125,13 @@ impl<K: Copy + Eq + Hash, T: Send + 'static> Ahead<K, T> {
                 self.jobs.remove(&file);
                 break made;
             }
-            self.tell_waiting();
+            self.report_waiting();
         };
         if self.jobs.values().all(|job| job.made.is_some())
             && let Some((_, Some(_))) = self.waiting.take()
-            && let Some(tell) = self.tell
+            && let Some(notify) = self.notify
         {
-            tell(None);
+            notify(None);
         }
         match made {
             Ok(made) => Some(made),
@@ -141,20 +141,20 @@ impl<K: Copy + Eq + Hash, T: Send + 'static> Ahead<K, T> {
     }
 
     /// A thread waits: reports the progress, if that takes long and was not reported just now.
-    fn tell_waiting(&mut self) {
+    fn report_waiting(&mut self) {
         let now = Instant::now();
-        let (since, told) = *self.waiting.get_or_insert((now, None));
-        let due = match told {
+        let (since, reported) = *self.waiting.get_or_insert((now, None));
+        let due = match reported {
             None => now.duration_since(since) >= PATIENCE,
             Some(last) => now.duration_since(last) >= PERIOD,
         };
-        let Some(tell) = self.tell.filter(|_| due) else { return };
+        let Some(notify) = self.notify.filter(|_| due) else { return };
         self.jobs.values_mut().for_each(|job| job.look(Duration::ZERO));
         let pending = self.jobs.values().filter(|job| job.made.is_none());
         let to_go = |job: &&Job<T>| job.functions().1.saturating_sub(job.functions().0);
         if let Some(job) = pending.clone().max_by_key(to_go) {
             let (path, functions, files) = (&*job.path, job.functions(), pending.count());
-            tell(Some(Preparing { path, functions, files, first: told.is_none() }));
+            notify(Some(Preparing { path, functions, files, first: reported.is_none() }));
             self.waiting = Some((since, Some(now)));
         }
     }

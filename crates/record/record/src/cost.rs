@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use fettle_abi::block::{self, Accumulator, ShadowFrame, ThreadBlock};
+use fettle_abi::block::{self, Accumulator, MirrorFrame, ThreadBlock};
 use fettle_abi::record::{CallRecord, FunctionId};
 use fettle_abi::ring::RingCursors;
 use fettle_abi::{MAGIC, VERSION};
@@ -82,7 +82,7 @@ impl Rig {
             magic: MAGIC,
             version: VERSION,
             address: at as u64,
-            shadow_used: size_of::<ShadowFrame>() as u64,
+            mirror_used: size_of::<MirrorFrame>() as u64,
             ring: RingCursors {
                 limit: u64::MAX,
                 policy: 1,

@@ -53,7 +53,7 @@ impl Ending {
             let _ = fs::remove_dir_all(writer.path().join("events"));
             let converted = kernel.convert(writer.path(), &mut finish.manifest)?;
             let end_ns = finish.manifest.duration_ns;
-            converted.lives.add_to(end_ns, &mut finish.processes, &mut finish.threads);
+            converted.process_table.add_to(end_ns, &mut finish.processes, &mut finish.threads);
             finish.events = converted.events;
         }
         if finish.manifest.probe_mode == ProbeMode::None {

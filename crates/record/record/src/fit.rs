@@ -22,7 +22,7 @@ pub struct Known {
     /// Ticks that its calls take to pass their probes, when they are not sampled.
     pub passed: f64,
     /// Its own ticks on a processor, by where the thread was.
-    pub looks: Option<f64>,
+    pub pc_samples: Option<f64>,
 }
 
 /// What is known of the thread, in ticks.
@@ -131,7 +131,7 @@ fn own(functions: &HashMap<u32, Known>, thread: Thread) -> Own {
     let ran_for = cpu.map_or(1.0, |cpu| cpu / sampled);
     let part = |(function, known): (&u32, &Known)| {
         let ticks = above[function];
-        let cpu = known.looks.unwrap_or((ticks.cpu + known.passed).max(0.0) * ran_for);
+        let cpu = known.pc_samples.unwrap_or((ticks.cpu + known.passed).max(0.0) * ran_for);
         let off = ticks.off_once * once_fits + ticks.waited * waits_stand_for;
         (*function, Part { cpu, off })
     };
@@ -199,8 +199,8 @@ mod tests {
         Known { share, calls, ..Known::default() }
     }
 
-    fn looked(known: Known, looks: f64) -> Known {
-        Known { looks: Some(looks), ..known }
+    fn looked(known: Known, pc_samples: f64) -> Known {
+        Known { pc_samples: Some(pc_samples), ..known }
     }
 
     #[test]

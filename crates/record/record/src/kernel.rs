@@ -18,7 +18,7 @@ use fettle_trace::{
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
-use crate::lives::Lives;
+use crate::process_table::ProcessTable;
 
 /// What to record of the kernel's events.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ impl KernelOptions {
 /// milliseconds of what one processor can do at most.
 const PERIOD: Duration = Duration::from_millis(10);
 /// A ring that is fuller than this part is emptied again sooner.
-const HURRY: usize = 8;
+const NEARLY_FULL: usize = 8;
 
 /// A recording of kernel events under way.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ fn drain(mut capture: Capture, writer: &mut SpoolWriter, stop: &AtomicBool, ring
         if last {
             break;
         }
-        if most < ring / HURRY {
+        if most < ring / NEARLY_FULL {
             std::thread::park_timeout(PERIOD);
         }
     }
@@ -177,12 +177,12 @@ pub struct KernelEnding {
     compat: u64,
     /// Sentences for the manifest.
     notes: Vec<String>,
-    lives: Lives,
+    process_table: ProcessTable,
 }
 
 impl Ended {
     /// All that is known, with the processes that were there before the recording began.
-    pub fn known(self, lives: Lives) -> KernelEnding {
+    pub fn known(self, process_table: ProcessTable) -> KernelEnding {
         let mut notes = Vec::new();
         let losses = self.losses.unwrap_or_else(|error| {
             notes.push(error.to_string());
@@ -193,17 +193,17 @@ impl Ended {
         }
         if !self.without.is_empty() {
             let places = self.without.join(", ");
-            notes.push(format!("this kernel tells nothing of: {places}"));
+            notes.push(format!("this kernel reports nothing of: {places}"));
         }
         let Losses { lost, missed, compat } = losses;
-        KernelEnding { lost, missed, compat, notes, lives }
+        KernelEnding { lost, missed, compat, notes, process_table }
     }
 }
 
 impl KernelEnding {
     /// Takes along what is asked of this machine: the trace is made on another one.
     pub fn pack(&mut self) {
-        self.lives.pack();
+        self.process_table.pack();
     }
 
     /// Turns the spool into tables, in the trace's time, whose clock has been read at its end, and
@@ -229,7 +229,7 @@ impl KernelEnding {
         manifest.notes.extend(self.notes);
         let lost = self.lost.iter().enumerate();
         let lost = lost.map(|(cpu, lost)| CpuLoss { cpu: cpu as u32, lost: *lost }).collect();
-        convert(&spool_path(trace), trace, self.lives, lost, manifest, End::Whole)
+        convert(&spool_path(trace), trace, self.process_table, lost, manifest, End::Whole)
     }
 }
 
@@ -239,7 +239,7 @@ pub struct Converted {
     /// For [`fettle_trace::Finish::events`].
     pub events: WrittenEvents,
     /// The processes that there were.
-    pub lives: Lives,
+    pub process_table: ProcessTable,
 }
 
 /// Turns the spool of a recording that was cut off into tables, if there is one; see
@@ -291,22 +291,22 @@ fn recover_until(
     }
     // What the recording may have made of the spool before it was cut off.
     let _ = std::fs::remove_dir_all(trace.join("events"));
-    let converted = convert(&spool, trace, Lives::default(), Vec::new(), manifest, end)?;
+    let converted = convert(&spool, trace, ProcessTable::default(), Vec::new(), manifest, end)?;
     let text = "how many kernel events were lost is not known";
     manifest.notes.push(text.to_owned());
-    let (processes, threads) = converted.lives.tables(manifest.duration_ns);
+    let (processes, threads) = converted.process_table.tables(manifest.duration_ns);
     Ok(Some(Recovered { events: converted.events, processes, threads }))
 }
 
 fn convert(
     spool: &Path,
     trace: &Path,
-    lives: Lives,
+    process_table: ProcessTable,
     lost: Vec<CpuLoss>,
     manifest: &mut Manifest,
     end: End,
 ) -> Result<Converted, fettle_trace::Error> {
-    let mut sink = ToTrace::create(trace, lives)?;
+    let mut sink = ToTrace::create(trace, process_table)?;
     let mut decoder = Decoder::new();
     let begin = manifest.clock.begin.unwrap_or_default();
     let begin = Moment { tsc: begin.tsc, monotonic_ns: begin.monotonic_ns };
@@ -344,7 +344,7 @@ fn convert(
             decoder.urings
         ));
     }
-    Ok(Converted { events: sink.writer.finish(lost)?, lives: sink.lives })
+    Ok(Converted { events: sink.writer.finish(lost)?, process_table: sink.process_table })
 }
 
 /// Writes into the manifest what was not understood of messages.
@@ -376,7 +376,7 @@ pub(crate) fn fields(event: Event) -> Vec<EventField> {
 }
 
 /// What a message says comes after the call that moved it, whose time it has.
-pub(crate) fn told_ns(event: Event, time_ns: u64) -> u64 {
+pub(crate) fn reported_ns(event: Event, time_ns: u64) -> u64 {
     let says = matches!(event, Event::Ask | Event::Answer | Event::Undecoded);
     time_ns + u64::from(says)
 }
@@ -386,16 +386,16 @@ struct ToTrace {
     writer: EventWriter,
     /// By the event's number.
     kinds: Vec<KindId>,
-    lives: Lives,
+    process_table: ProcessTable,
     now_ns: u64,
 }
 
 impl ToTrace {
-    fn create(trace: &Path, lives: Lives) -> Result<ToTrace, fettle_trace::Error> {
+    fn create(trace: &Path, process_table: ProcessTable) -> Result<ToTrace, fettle_trace::Error> {
         let mut writer = EventWriter::create(trace)?;
         let kinds = Event::ALL.iter().map(|event| writer.kind(event.name(), &fields(*event)));
         let kinds = kinds.collect::<Result<_, _>>()?;
-        Ok(ToTrace { writer, kinds, lives, now_ns: 0 })
+        Ok(ToTrace { writer, kinds, process_table, now_ns: 0 })
     }
 }
 
@@ -407,7 +407,7 @@ impl Sink for ToTrace {
     }
 
     fn life(&mut self, life: fettle_kernel_events::decode::Life<'_>) {
-        self.lives.happened(life, self.now_ns);
+        self.process_table.happened(life, self.now_ns);
     }
 
     fn event(
@@ -417,6 +417,6 @@ impl Sink for ToTrace {
         cpu: u32,
         values: &[u64],
     ) -> Result<(), fettle_trace::Error> {
-        self.writer.push(self.kinds[event as usize], told_ns(event, self.now_ns), cpu, values)
+        self.writer.push(self.kinds[event as usize], reported_ns(event, self.now_ns), cpu, values)
     }
 }

@@ -12,7 +12,7 @@
 //! 3. write the entry patches that lead to it. Nothing of the library has run yet: at a program's start
 //!    only what chooses between versions of functions (IFUNC resolvers), with `dlopen` nothing.
 //!
-//! A process that ran before it was recorded gets its hook from a [`Keeper`], the undo recorder, which
+//! A process that ran before it was recorded gets its hook from a [`UndoRecorder`], the undo recorder, which
 //! also guarantees that all of this is reverted.
 
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ use crate::modules::{Module, Modules, Placed, open_image};
 use crate::rewritten::Rewritten;
 use crate::room::{AddressSpace, find_lasting_room_beside};
 use crate::select::names_file;
-use crate::unmet::Unmet;
+use crate::unmatched::Unmatched;
 
 const PAGE: u64 = 4096;
 const CODE_LEN: u64 = PAGE;
@@ -51,9 +51,9 @@ pub const REGIONS: usize = (REGIONS_LEN / Known::SIZE) as usize - 1;
 const LONGEST_LIST: usize = 4096;
 
 /// Where a dlopen hook goes in a process, near its loader, and the patch that leads there.
-pub struct Hung {
+pub struct HookSite {
     /// The dlopen hook.
-    pub door: DlopenHook,
+    pub dlopen_hook: DlopenHook,
     /// Its code, and its table with room for unwinders' behind it.
     pub regions: [Region; 2],
     /// That room.
@@ -68,7 +68,7 @@ pub struct Hung {
 pub struct Libraries {
     patterns: Vec<String>,
     /// What the user has asked for that has not been met.
-    unmet: Unmet,
+    unmatched: Unmatched,
     loaders: HashMap<(u64, u64), Rc<Result<Loader, String>>>,
     zeros: Option<Arc<OwnedFd>>,
     /// Where `_dl_find_object` is in C libraries, by device and inode.
@@ -88,7 +88,7 @@ pub struct Loader {
 
 /// The undo recorder: it has given processes that ran before their dlopen hook. All that is done to such
 /// a process is recorded here first, so that it can be reverted even if Fettle is killed.
-pub trait Keeper: Send {
+pub trait UndoRecorder: Send {
     /// What a process has for its libraries, once it may have its dlopen hook patched in.
     fn space(&mut self, pid: i32) -> Option<Space>;
 
@@ -133,7 +133,7 @@ pub struct Opened<'a> {
 /// What a process has been given for its libraries.
 #[derive(Clone)]
 pub struct Space {
-    door: DlopenHook,
+    dlopen_hook: DlopenHook,
     /// An undo recorder is responsible for it.
     kept: bool,
     helper: u64,
@@ -197,7 +197,7 @@ struct Listed {
 }
 
 /// What becomes of a library, as a recording reports it.
-pub enum News {
+pub enum LibraryEvent {
     /// A module's rewritten text is mapped.
     Mapped(Rewritten),
     /// A library runs without probes.
@@ -210,9 +210,9 @@ const DATA: Prot = Prot { read: true, write: true, exec: false };
 
 impl Libraries {
     /// Those whose path or file name one of `patterns` matches, some of which the user has asked for.
-    pub fn new(patterns: Vec<String>, unmet: Unmet) -> Libraries {
+    pub fn new(patterns: Vec<String>, unmatched: Unmatched) -> Libraries {
         let (loaders, find_object) = Default::default();
-        Libraries { patterns, unmet, loaders, zeros: None, find_object }
+        Libraries { patterns, unmatched, loaders, zeros: None, find_object }
     }
 
     /// Whether any are wanted.
@@ -222,13 +222,13 @@ impl Libraries {
 
     /// Whether a library is wanted that is there.
     pub fn wants(&mut self, path: &Path) -> bool {
-        self.unmet.meets_library(path);
+        self.unmatched.meets_library(path);
         self.patterns.iter().any(|pattern| names_file(pattern, path))
     }
 
     /// What the user has asked for that has not been met.
-    pub fn unmet(self) -> Unmet {
-        self.unmet
+    pub fn unmatched(self) -> Unmatched {
+        self.unmatched
     }
 
     fn loader(&mut self, stop: &ExecStop<'_>) -> Result<Rc<Result<Loader, String>>, String> {
@@ -268,9 +268,9 @@ impl Libraries {
         let loader = loader.as_ref().as_ref().map_err(Clone::clone)?;
         let base = stop.auxv.base.0;
         let maps = with_taken(&stop.maps, taken);
-        let hung = loader.hang(base, alive, AddressSpace::of(stop.pid, &maps))?;
-        let Hung { door, regions, regions_at, r_debug, jump } = hung;
-        let helper = door.code;
+        let hook_site = loader.hang(base, alive, AddressSpace::of(stop.pid, &maps))?;
+        let HookSite { dlopen_hook, regions, regions_at, r_debug, jump } = hook_site;
+        let helper = dlopen_hook.code;
         let zeros = self.zeros().map_err(|e| e.to_string())?;
         let map = |Region { at, len, prot, shared }| FileMap {
             fd: zeros.clone(),
@@ -283,12 +283,12 @@ impl Libraries {
         };
         let maps = regions.map(map).to_vec();
         let writes = vec![
-            (door.code, door.code()),
-            (door.table, DlopenHook::empty_table().to_vec()),
+            (dlopen_hook.code, dlopen_hook.code()),
+            (dlopen_hook.table, DlopenHook::empty_table().to_vec()),
             (jump.at, jump.after),
         ];
         let space = Space {
-            door,
+            dlopen_hook,
             kept: false,
             helper: helper.0,
             regions_at: regions_at.0,
@@ -321,7 +321,7 @@ impl Libraries {
     }
 
     /// Begins to rewrite the libraries that a thread at its hook reports. Whether all rewritten text is
-    /// there, so that [`Libraries::knocked`] waits for nothing.
+    /// there, so that [`Libraries::library_event`] waits for nothing.
     pub fn is_ready(&mut self, space: &Space, modules: &mut Modules, stop: &HookStop) -> bool {
         let listed = space.list(stop).unwrap_or_default();
         let fresh = listed.iter().filter(|l| !space.known.contains_key(&l.link_map));
@@ -344,19 +344,20 @@ impl Libraries {
 
     /// A thread is at the dlopen hook: takes in what became of our requests, if there were any, and what
     /// the loader's list says now; gives the next requests.
-    pub fn knocked(
+    pub fn library_event(
         &mut self,
         space: &mut Space,
         modules: &mut Modules,
-        (stop, keeper): (&HookStop, &mut Option<Box<dyn Keeper>>),
+        (stop, undo_recorder): (&HookStop, &mut Option<Box<dyn UndoRecorder>>),
         done: Option<Vec<Result<(), LiveError>>>,
-        news: &mut Vec<News>,
+        events: &mut Vec<LibraryEvent>,
     ) -> Vec<Request> {
-        let mut visit = Visit { stop, keeper: keeper.as_deref_mut().filter(|_| space.kept) };
+        let mut visit =
+            Visit { stop, undo_recorder: undo_recorder.as_deref_mut().filter(|_| space.kept) };
         let asked = std::mem::take(&mut space.asked);
         let mut unmaps = Vec::new();
         let again = match done {
-            Some(done) => space.finish(asked, &done, modules, &mut visit, &mut unmaps, news),
+            Some(done) => space.finish(asked, &done, modules, &mut visit, &mut unmaps, events),
             None => Vec::new(),
         };
         let listed = space.list(stop);
@@ -369,7 +370,7 @@ impl Libraries {
         }
         for library in again {
             let asked = space.ask(library, &mut visit, &mut requests);
-            news.extend(asked.err());
+            events.extend(asked.err());
         }
         let Some(listed) = listed else { return requests };
         let fresh: Vec<&Listed> =
@@ -397,9 +398,9 @@ impl Libraries {
             let asked = match space.place(new, &path, modules, stop, &maps, &mut taken) {
                 Ok(Some(library)) => space.ask(library, &mut visit, &mut requests),
                 Ok(None) => Ok(()),
-                Err(reason) => Err(News::Refused(path.display().to_string(), reason)),
+                Err(reason) => Err(LibraryEvent::Refused(path.display().to_string(), reason)),
             };
-            news.extend(asked.err());
+            events.extend(asked.err());
         }
         requests
     }
@@ -408,13 +409,13 @@ impl Libraries {
 /// A thread at its dlopen hook, with the undo recorder, if the process has one.
 struct Visit<'a> {
     stop: &'a HookStop,
-    keeper: Option<&'a mut (dyn Keeper + 'static)>,
+    undo_recorder: Option<&'a mut (dyn UndoRecorder + 'static)>,
 }
 
 impl Visit<'_> {
     fn write_down(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), LiveError> {
-        match &mut self.keeper {
-            Some(keeper) => keeper.write_down(self.stop.pid, entries.collect()),
+        match &mut self.undo_recorder {
+            Some(undo_recorder) => undo_recorder.write_down(self.stop.pid, entries.collect()),
             None => Ok(()),
         }
     }
@@ -422,7 +423,7 @@ impl Visit<'_> {
     /// Whether rewritten text is written into memory of the process's own: for one that ran before,
     /// always.
     fn gives(&self, library: &Candidate) -> bool {
-        library.given || self.keeper.is_some()
+        library.given || self.undo_recorder.is_some()
     }
 
     /// What maps a library's rewritten text.
@@ -458,8 +459,8 @@ impl Visit<'_> {
 
     /// The patches that lead a library to its rewritten text.
     fn leading(&mut self, library: Opened<'_>) -> Result<Vec<Patch>, LiveError> {
-        match &mut self.keeper {
-            Some(keeper) => keeper.leading(self.stop.pid, library),
+        match &mut self.undo_recorder {
+            Some(undo_recorder) => undo_recorder.leading(self.stop.pid, library),
             None => Ok(library.jumps.to_vec()),
         }
     }
@@ -559,7 +560,7 @@ impl Loader {
     /// # Errors
     ///
     /// When there is no room.
-    pub fn hang(&self, base: u64, alive: u64, space: AddressSpace<'_>) -> Result<Hung, String> {
+    pub fn hang(&self, base: u64, alive: u64, space: AddressSpace<'_>) -> Result<HookSite, String> {
         let no_room = "no room near its loader";
         let data_len = DlopenHook::TABLE_LEN + REGIONS_LEN;
         let code = find_lasting_room_beside(&self.image, base, CODE_LEN + data_len, space)
@@ -571,8 +572,8 @@ impl Loader {
         let r_debug = LiveAddr(base.wrapping_add(self.r_debug.0));
         let region = |at, len, prot| Region { at, len, prot, shared: false };
         let (alive, state) = (LiveAddr(alive), Some(r_debug.offset(R_STATE)));
-        Ok(Hung {
-            door: DlopenHook { code, table, alive, state },
+        Ok(HookSite {
+            dlopen_hook: DlopenHook { code, table, alive, state },
             regions: [region(code, CODE_LEN, CODE), region(table, data_len, DATA)],
             regions_at: table.offset(DlopenHook::TABLE_LEN),
             r_debug,
@@ -633,16 +634,16 @@ impl Space {
     /// `door`, and a table for unwinders of which `used` regions are in use. Its loader's `r_debug`
     /// lists those that it has already: in that list, by record and base, are `known`.
     pub fn of_running(
-        door: DlopenHook,
+        dlopen_hook: DlopenHook,
         (regions_at, used): (LiveAddr, usize),
         r_debug: LiveAddr,
         known: impl IntoIterator<Item = (LiveAddr, u64)>,
     ) -> Space {
         let known = known.into_iter();
         Space {
-            door,
+            dlopen_hook,
             kept: true,
-            helper: door.code.0,
+            helper: dlopen_hook.code.0,
             regions_at: regions_at.0,
             r_debug: r_debug.0,
             loader: None,
@@ -654,8 +655,8 @@ impl Space {
     }
 
     /// The dlopen hook, if its stopped threads have their PC at `at`.
-    pub fn door(&self, at: LiveAddr) -> Option<DlopenHook> {
-        (self.door.hook_address() == at).then_some(self.door)
+    pub fn dlopen_hook(&self, at: LiveAddr) -> Option<DlopenHook> {
+        (self.dlopen_hook.hook_address() == at).then_some(self.dlopen_hook)
     }
 
     /// The loader's list of libraries, of all its namespaces; `None` while it changes.
@@ -780,7 +781,7 @@ impl Space {
             return Ok(None);
         }
         if self.find_object == FindObject::Failed {
-            return Err("exceptions could not be led through new code".to_owned());
+            return Err("exceptions could not be led through rewritten text".to_owned());
         }
         let mapping = mapping_of(new, maps).filter(|mapping| !mapping.deleted);
         let file = mapping.and_then(|mapping| mapped_file(stop.pid, mapping));
@@ -830,9 +831,10 @@ impl Space {
         library: Candidate,
         visit: &mut Visit<'_>,
         requests: &mut Vec<Request>,
-    ) -> Result<(), News> {
-        let refused =
-            |error: LiveError| News::Refused(library.path.display().to_string(), error.to_string());
+    ) -> Result<(), LibraryEvent> {
+        let refused = |error: LiveError| {
+            LibraryEvent::Refused(library.path.display().to_string(), error.to_string())
+        };
         requests.extend(visit.map(&library).map_err(refused)?);
         self.asked.libraries.push(library);
         Ok(())
@@ -847,7 +849,7 @@ impl Space {
         modules: &Modules,
         visit: &mut Visit<'_>,
         unmaps: &mut Vec<Region>,
-        news: &mut Vec<News>,
+        events: &mut Vec<LibraryEvent>,
     ) -> Vec<Candidate> {
         let mut again = Vec::new();
         let (unmapped, mapped) = done.split_at(asked.unmaps.len());
@@ -871,10 +873,10 @@ impl Space {
                     self.known.insert(library.link_map, Library { base: library.base, probed });
                     let (module, bias, [text, _]) = (library.module, library.base, parts);
                     let (text, text_len) = (text.at, text.len);
-                    news.push(News::Mapped(Rewritten { module, text, text_len, bias }));
+                    events.push(LibraryEvent::Mapped(Rewritten { module, text, text_len, bias }));
                 }
                 Err(reason) => {
-                    news.push(News::Refused(library.path.display().to_string(), reason));
+                    events.push(LibraryEvent::Refused(library.path.display().to_string(), reason));
                     let made = parts.into_iter().zip(mapped);
                     let (made, not): (Vec<_>, Vec<_>) =
                         made.partition(|(_, result)| result.is_ok());
@@ -1014,7 +1016,7 @@ mod tests {
     #[test]
     fn paths_and_names() {
         let patterns = vec!["libc.so*".into(), "/opt/*".into()];
-        let mut libraries = Libraries::new(patterns, Unmet::default());
+        let mut libraries = Libraries::new(patterns, Unmatched::default());
         assert!(libraries.wants(Path::new("/lib/x86_64-linux-gnu/libc.so.6")));
         assert!(libraries.wants(Path::new("/opt/x/liby.so")));
         assert!(!libraries.wants(Path::new("/lib/libm.so.6")));

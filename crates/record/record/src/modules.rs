@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use fettle_code::{Depth, Mode, OwnProbe, Probing};
+use fettle_code::{Depth, Mode, Probing, UserProbe};
 use fettle_image::{Bytes, Image, Language, unversioned};
 use fettle_lift::{Function, Placement, SkipReason};
 use fettle_live::LiveAddr;
 use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
 
-use crate::ahead::{Ahead, Far, TellPreparing};
+use crate::ahead::{Ahead, Far, OnPreparing};
 use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::cache::{Plans, Wanted};
 use crate::room::{AddressSpace, find_room, raised_heap};
@@ -127,7 +127,7 @@ pub enum ModuleError {
     },
     /// Its code was laid out before.
     #[error(
-        "{0} was made by `fettle instrument --layout`: what unwinds its new code is not where its \
+        "{0} was made by `fettle instrument --layout`: what unwinds its rewritten text is not where its \
          sections say, so take the file that it was made from"
     )]
     LaidOut(PathBuf),
@@ -140,7 +140,7 @@ pub enum ModuleError {
         error: fettle_rewrite::link::LinkError,
     },
     /// The memory file for rewritten text cannot be had.
-    #[error("{path}: no memory for its new code: {error}{hint}", hint = size_hint(error))]
+    #[error("{path}: no memory for its rewritten text: {error}{hint}", hint = size_hint(error))]
     Memory {
         /// The file that was rewritten.
         path: PathBuf,
@@ -148,7 +148,7 @@ pub enum ModuleError {
         error: io::Error,
     },
     /// There is no room within reach of the image.
-    #[error("{0}: no room for new code within reach of the program")]
+    #[error("{0}: no room for rewritten text within reach of the program")]
     NoRoom(PathBuf),
     /// What was said of the same file before.
     #[error("{0}")]
@@ -167,7 +167,7 @@ pub struct ModuleOptions {
     /// Which functions get them.
     pub selection: Selection,
     /// The user probe, in the mode of that name.
-    pub own: Option<OwnProbe>,
+    pub user_probe: Option<UserProbe>,
     /// Whose arguments are recorded.
     pub arguments: Vec<ArgumentRequest>,
     /// Functions that the session can number.
@@ -184,11 +184,11 @@ pub struct ModuleOptions {
     pub shuffle: Option<u64>,
     /// Whether plans have OSR entry points and deopt points: what is opened by a process that ran before
     /// is reverted, too.
-    pub crossings: bool,
+    pub osr_map: bool,
     /// Plans of earlier recordings.
     pub cache: Option<Plans>,
     /// Notified of files that take long to rewrite.
-    pub tell: Option<TellPreparing>,
+    pub notify: Option<OnPreparing>,
 }
 
 /// Where the probes of a module find what is theirs in a thread's slot.
@@ -309,23 +309,24 @@ impl Made {
             mode,
             depth,
             selection,
-            own,
+            user_probe,
             arguments,
             shuffle,
-            crossings,
+            osr_map,
             cache,
             functions: _,
             counters: _,
             ring_bytes: _,
             accumulators_at: _,
             counters_at: _,
-            tell: _,
+            notify: _,
         } = options;
         let Opened { image, file, debug_file } = opened;
         // What functions take is said by debug information, wherever that is, and a probe of the
         // user's own changes all the time.
-        let cache =
-            cache.as_ref().filter(|_| arguments.is_empty() && own.is_none() && shuffle.is_none());
+        let cache = cache
+            .as_ref()
+            .filter(|_| arguments.is_empty() && user_probe.is_none() && shuffle.is_none());
         let wanted = Wanted {
             file,
             build_id: image.build_id().unwrap_or_default().to_vec(),
@@ -333,7 +334,7 @@ impl Made {
             mode: *mode,
             depth: *depth,
             selection: selection.clone(),
-            crossings: *crossings,
+            osr_map: *osr_map,
         };
         let key = cache.as_ref().map(|c| c.key(&wanted));
         if let (Some(cache), Some(key)) = (&cache, &key)
@@ -351,13 +352,13 @@ impl Made {
             mode: *mode,
             depth: *depth,
             arguments: Cow::Borrowed(&arguments.classes),
-            own: own.as_ref(),
+            user_probe: user_probe.as_ref(),
         };
         let shuffled = shuffle.map(|seed| Placement::shuffled(&lifted.functions, seed));
         let options = PlanOptions {
             select: &select,
             placement: shuffled.as_ref(),
-            crossings: *crossings,
+            osr_map: *osr_map,
             done: Some(&far.done),
             ..PlanOptions::new(probes)
         };
@@ -395,7 +396,7 @@ impl Modules {
     /// None yet.
     pub fn new(options: ModuleOptions) -> Modules {
         Modules {
-            ahead: Ahead::new(options.tell),
+            ahead: Ahead::new(options.notify),
             options: Arc::new(options),
             by_file: HashMap::new(),
             all: Vec::new(),
@@ -431,9 +432,9 @@ impl Modules {
 
     /// What probes do in a module.
     pub fn probing<'a>(&'a self, recorded: &'a Recorded) -> Probing<'a> {
-        let ModuleOptions { mode, depth, own, .. } = &*self.options;
+        let ModuleOptions { mode, depth, user_probe, .. } = &*self.options;
         let arguments = Cow::Borrowed(&recorded.classes);
-        Probing { mode: *mode, depth: *depth, arguments, own: own.as_ref() }
+        Probing { mode: *mode, depth: *depth, arguments, user_probe: user_probe.as_ref() }
     }
 
     /// Where in a thread's slot the next module's probes find what is theirs.

@@ -8,7 +8,7 @@
 //! [`Counted`] counts what processors or the kernel can count of threads, without any records.
 //!
 //! Another one, if asked for, samples the PC of threads each time that they have run for so long
-//! ([`Looks`]). Users may do that by the same rule, to their own code; where the kernel runs for it,
+//! ([`PcSamples`]). Users may do that by the same rule, to their own code; where the kernel runs for it,
 //! they may if `kernel.perf_event_paranoid` is not above 1.
 
 use std::fs::File;
@@ -29,7 +29,7 @@ const PLACES_RINGS: [u64; 2] = [1 << 20, 128 << 10];
 /// Nanoseconds of CPU time from one sample of a thread's PC to the next: no fewer and no more.
 const PERIODS_NS: RangeInclusive<u64> = 200_000..=2_000_000;
 /// How many times as long as a sample takes a thread runs from one to the next.
-const LOOKS_SHARE: u64 = 40;
+const SAMPLES_SHARE: u64 = 40;
 /// Bytes of stack that come with each sample: the caller of code without probes is found there.
 const STACK: u32 = 1024;
 
@@ -127,7 +127,7 @@ pub struct Place {
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum SwitchRecord {
     /// A thread was put on a processor, or taken off.
     Edge(Edge),
     /// Where its PC was, in a sample.
@@ -138,12 +138,12 @@ pub enum Told {
 #[derive(Debug)]
 pub struct Rings {
     switches: Vec<Ring>,
-    places: Option<(Looks, Vec<Ring>)>,
+    places: Option<(PcSamples, Vec<Ring>)>,
 }
 
 /// Samples of threads' PCs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Looks {
+pub struct PcSamples {
     /// Nanoseconds of CPU time from one to the next.
     period_ns: u64,
     /// Bytes of stack that come with each.
@@ -152,29 +152,29 @@ pub struct Looks {
     kernel: bool,
 }
 
-impl Looks {
+impl PcSamples {
     /// As many as take little of a program's time, by what one takes here; `None` if the kernel would
     /// not sample threads of this user. Found out once.
     ///
     /// A sample is an interrupt of a timer. That is a microsecond or two, but some twenty on a virtual
     /// machine that is left to set the timer and when it goes off.
-    pub fn affordable() -> Option<Looks> {
-        static FOUND: OnceLock<Option<Looks>> = OnceLock::new();
+    pub fn affordable() -> Option<PcSamples> {
+        static FOUND: OnceLock<Option<PcSamples>> = OnceLock::new();
         *FOUND.get_or_init(|| {
-            let takes_ns = Looks::each(*PERIODS_NS.start()).take_ns().ok()?;
-            let period_ns = takes_ns * LOOKS_SHARE;
-            Some(Looks::each(period_ns.clamp(*PERIODS_NS.start(), *PERIODS_NS.end())))
+            let takes_ns = PcSamples::each(*PERIODS_NS.start()).take_ns().ok()?;
+            let period_ns = takes_ns * SAMPLES_SHARE;
+            Some(PcSamples::each(period_ns.clamp(*PERIODS_NS.start(), *PERIODS_NS.end())))
         })
     }
 
     /// With stacks, and where the kernel works for a thread.
-    fn each(period_ns: u64) -> Looks {
-        Looks { period_ns, stack: STACK, kernel: true }
+    fn each(period_ns: u64) -> PcSamples {
+        PcSamples { period_ns, stack: STACK, kernel: true }
     }
 
     /// As many, of where threads are in their own code, and of nothing else.
-    pub fn of_own_code(self) -> Looks {
-        Looks { stack: 0, kernel: false, ..self }
+    pub fn of_own_code(self) -> PcSamples {
+        PcSamples { stack: 0, kernel: false, ..self }
     }
 
     /// Nanoseconds of CPU time from one to the next.
@@ -236,14 +236,15 @@ struct Ring {
 }
 
 impl Rings {
-    /// Follows threads and their descendants; with `looks`, samples their PC as well.
+    /// Follows threads and their descendants; with `pc_samples`, samples their PC as well.
     ///
     /// # Errors
     ///
     /// When the kernel does not permit it or has no room.
-    pub fn follow(threads: &[i32], looks: Option<Looks>) -> io::Result<Rings> {
+    pub fn follow(threads: &[i32], pc_samples: Option<PcSamples>) -> io::Result<Rings> {
         let switches = rings_of(threads, &switches_of, SWITCHES_RING)?;
-        let places = looks.and_then(|looks| Some((looks, rings_of_looks(threads, looks).ok()?)));
+        let places = pc_samples
+            .and_then(|pc_samples| Some((pc_samples, rings_of_samples(threads, pc_samples).ok()?)));
         Ok(Rings { switches, places })
     }
 
@@ -252,9 +253,9 @@ impl Rings {
     /// # Errors
     ///
     /// When the kernel does not permit it or has no room.
-    pub fn of_places(threads: &[i32], looks: Looks) -> io::Result<Rings> {
-        let rings = rings_of_looks(threads, looks)?;
-        Ok(Rings { switches: Vec::new(), places: Some((looks, rings)) })
+    pub fn of_places(threads: &[i32], pc_samples: PcSamples) -> io::Result<Rings> {
+        let rings = rings_of_samples(threads, pc_samples)?;
+        Ok(Rings { switches: Vec::new(), places: Some((pc_samples, rings)) })
     }
 
     /// Follows further threads and their descendants.
@@ -264,14 +265,14 @@ impl Rings {
     /// When the kernel has no room.
     pub fn add(&mut self, threads: &[i32]) -> io::Result<()> {
         self.switches.iter_mut().try_for_each(|ring| ring.add_all(threads, &switches_of))?;
-        let Some((looks, rings)) = &mut self.places else { return Ok(()) };
-        let event_of = |tid, processor| looks.event(tid, processor);
+        let Some((pc_samples, rings)) = &mut self.places else { return Ok(()) };
+        let event_of = |tid, processor| pc_samples.event(tid, processor);
         rings.iter_mut().try_for_each(|ring| ring.add_all(threads, &event_of))
     }
 
     /// Takes what there is. Within a processor it is in order of time. Returns the number of
     /// records of switches that found no room.
-    pub fn drain(&mut self, mut take: impl FnMut(Told)) -> u64 {
+    pub fn drain(&mut self, mut take: impl FnMut(SwitchRecord)) -> u64 {
         for ring in self.places.iter_mut().flat_map(|(_, rings)| rings) {
             ring.drain(&mut take);
         }
@@ -283,8 +284,8 @@ impl Rings {
 type EventOf<'a> = &'a dyn Fn(i32, i32) -> io::Result<File>;
 
 /// A ring per processor for samples of threads, of the first size that is permitted.
-fn rings_of_looks(threads: &[i32], looks: Looks) -> io::Result<Vec<Ring>> {
-    let event_of = |tid, processor| looks.event(tid, processor);
+fn rings_of_samples(threads: &[i32], pc_samples: PcSamples) -> io::Result<Vec<Ring>> {
+    let event_of = |tid, processor| pc_samples.event(tid, processor);
     let [first, second] = PLACES_RINGS;
     rings_of(threads, &event_of, first).or_else(|_| rings_of(threads, &event_of, second))
 }
@@ -471,7 +472,7 @@ impl Ring {
         Some(Place { pid, tid, instruction: word(4), stack })
     }
 
-    fn drain(&mut self, take: &mut impl FnMut(Told)) -> u64 {
+    fn drain(&mut self, take: &mut impl FnMut(SwitchRecord)) -> u64 {
         const HEAD: usize = 1024;
         const TAIL: usize = 1032;
         let head = self.cursor(HEAD).load(Ordering::Acquire);
@@ -494,15 +495,15 @@ impl Ring {
                         EdgeKind::Out { preempted: misc & MISC_PREEMPTED != 0 }
                     };
                     let tid = (self.word(tail + 8) >> 32) as i32;
-                    take(Told::Edge(Edge { tid, time_ns: self.word(tail + 16), kind }));
+                    take(SwitchRecord::Edge(Edge { tid, time_ns: self.word(tail + 16), kind }));
                 }
                 RECORD_EXIT => {
                     let tid = self.word(tail + 16) as i32;
                     let time_ns = self.word(tail + 24);
-                    take(Told::Edge(Edge { tid, time_ns, kind: EdgeKind::Exit }));
+                    take(SwitchRecord::Edge(Edge { tid, time_ns, kind: EdgeKind::Exit }));
                 }
                 RECORD_SAMPLE => {
-                    self.place(tail, size).into_iter().for_each(|p| take(Told::Place(p)))
+                    self.place(tail, size).into_iter().for_each(|p| take(SwitchRecord::Place(p)))
                 }
                 RECORD_LOST => lost += self.word(tail + 16),
                 _ => {}
@@ -537,13 +538,13 @@ mod tests {
     /// frequent than they may be.
     #[test]
     fn looks_are_affordable() {
-        let Some(looks) = Looks::affordable() else {
-            assert!(Looks::each(1_000_000).event(0, -1).is_err());
+        let Some(pc_samples) = PcSamples::affordable() else {
+            assert!(PcSamples::each(1_000_000).event(0, -1).is_err());
             return;
         };
-        assert!(PERIODS_NS.contains(&looks.period_ns), "{looks:?}");
-        assert_eq!(Looks::affordable(), Some(looks), "found out once");
-        let often = Looks::each(*PERIODS_NS.start());
+        assert!(PERIODS_NS.contains(&pc_samples.period_ns), "{pc_samples:?}");
+        assert_eq!(PcSamples::affordable(), Some(pc_samples), "found out once");
+        let often = PcSamples::each(*PERIODS_NS.start());
         assert!(often.take_ns().unwrap() > 0);
     }
 }

@@ -36,14 +36,14 @@ const ENOUGH: u64 = 32;
 /// Where one thread was.
 #[derive(Debug, Default)]
 pub struct Places {
-    looks: u64,
+    pc_samples: u64,
     by_function: HashMap<u32, u64>,
 }
 
 impl Places {
     /// Takes where the thread's PC was; `code_at` says what is at an address.
     pub fn add(&mut self, place: &Place, code_at: impl Fn(u64) -> Code) {
-        self.looks += 1;
+        self.pc_samples += 1;
         let function = match code_at(place.instruction) {
             // What returns there was called in front of it.
             Code::Other => place.stack.iter().find_map(|at| code_at(at.wrapping_sub(1)).function()),
@@ -57,7 +57,7 @@ impl Places {
     /// How much of the thread's time it was in a function; `None` if there were too few samples to say.
     pub fn share_of(&self, function: u32) -> Option<f64> {
         let found = self.by_function.get(&function).copied().unwrap_or(0);
-        (self.looks >= ENOUGH).then_some(found as f64 / self.looks as f64)
+        (self.pc_samples >= ENOUGH).then_some(found as f64 / self.pc_samples as f64)
     }
 }
 

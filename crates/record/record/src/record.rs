@@ -17,23 +17,23 @@ use fettle_trace::{
 
 use fettle_kernel_events::{Capture, KernelError};
 
-use crate::ahead::TellPreparing;
+use crate::ahead::OnPreparing;
 use crate::arguments::ArgumentRequest;
 use crate::cache::{Plans, folder::DEFAULT_LIMIT};
 use crate::ending::Ending;
 use crate::error::RecordError;
 use crate::kernel::{KernelOptions, Running};
 use crate::libraries::Libraries;
-use crate::lives::Lives;
 use crate::locking::Locking;
 use crate::modules::{self, ModuleOptions, Modules};
 use crate::naming::name_tables;
-use crate::own::Own;
+use crate::process_table::ProcessTable;
 use crate::relay::{Destination, Finished, Remote};
 use crate::select::Selection;
 use crate::session::{Done, Outliving, Progress, Recorder};
 use crate::slots::{SlotLayout, Slots};
-use crate::unmet::Unmet;
+use crate::unmatched::Unmatched;
+use crate::user_probe::CompiledProbe;
 use crate::{clock, cost, machine, rows};
 
 /// What to record, and how.
@@ -52,13 +52,13 @@ pub struct Options {
     /// Which functions get them.
     pub selection: Selection,
     /// The user probe, in the mode of that name.
-    pub own: Option<Own>,
+    pub user_probe: Option<CompiledProbe>,
     /// Functions whose arguments are recorded.
     pub arguments: Vec<ArgumentRequest>,
     /// Shared libraries to record too: patterns for their paths or file names.
     pub libraries: Vec<String>,
     /// The user's own patterns: others may be there for locks.
-    pub unmet: Unmet,
+    pub unmatched: Unmatched,
     /// Bytes of ring per thread, a power of two.
     pub ring_bytes: u32,
     /// What a thread does whose ring is full.
@@ -76,7 +76,7 @@ pub struct Options {
     /// Where rewritten code is kept for later recordings; `None` for nowhere.
     pub cache: Option<PathBuf>,
     /// Notified of files that take longer than a second to rewrite.
-    pub tell: Option<TellPreparing>,
+    pub notify: Option<OnPreparing>,
 }
 
 impl Options {
@@ -95,14 +95,14 @@ impl Options {
         }
     }
 
-    /// The modules of a session, none yet; `crossings` as in [`ModuleOptions`].
-    pub fn modules(&self, crossings: bool) -> Modules {
+    /// The modules of a session, none yet; `osr_map` as in [`ModuleOptions`].
+    pub fn modules(&self, osr_map: bool) -> Modules {
         let layout = self.slots();
         Modules::new(ModuleOptions {
             mode: self.mode,
             depth: self.depth,
             selection: self.selection.clone(),
-            own: self.own.as_ref().map(|own| own.probe.clone()),
+            user_probe: self.user_probe.as_ref().map(|user_probe| user_probe.probe.clone()),
             arguments: self.arguments.clone(),
             functions: layout.functions,
             counters: layout.counters,
@@ -110,9 +110,9 @@ impl Options {
             accumulators_at: layout.accumulators_at(),
             counters_at: layout.counters_at(),
             shuffle: self.shuffle,
-            crossings,
+            osr_map,
             cache: self.cache.as_deref().and_then(|path| Plans::open(path, DEFAULT_LIMIT)),
-            tell: self.tell,
+            notify: self.notify,
         })
     }
 }
@@ -216,9 +216,10 @@ pub fn conduct<E: From<RecordError>>(
             return Err(error.into());
         }
     };
-    let libraries = Libraries::new(options.libraries.clone(), options.unmet.clone());
+    let libraries = Libraries::new(options.libraries.clone(), options.unmatched.clone());
     let mut recorder = Recorder::new(modules, libraries, slots, writer, progress);
-    recorder.expect_own(options.own.as_ref().map(|own| own.fields.len()));
+    recorder
+        .expect_user_fields(options.user_probe.as_ref().map(|user_probe| user_probe.fields.len()));
     recorder.expect_outliving(options.outliving);
     recorder.leave_out_shorter(options.min_duration);
     recorder.checkpoint_manifest(manifest.clone());
@@ -239,7 +240,7 @@ pub fn conduct<E: From<RecordError>>(
     manifest.notes.extend(arguments_not_recorded(options, &modules));
     manifest.notes.extend(code_in_no_function(&modules));
     manifest.notes.extend(could_trace(&modules));
-    manifest.notes.extend(not_met(&mut done, &modules));
+    manifest.notes.extend(unmatched_patterns(&mut done, &modules));
     manifest.switches = done.switches;
     fill_totals(&mut manifest, &done);
     let locking = done.locking.take().map(|locking| locking.timed(converter));
@@ -249,7 +250,7 @@ pub fn conduct<E: From<RecordError>>(
     let work = modules.work;
     let finish = tables(options, manifest, &modules, done);
     let module_rows = finish.modules.clone();
-    let mut kernel = kernel.map(|kernel| kernel.known(Lives::default()));
+    let mut kernel = kernel.map(|kernel| kernel.known(ProcessTable::default()));
     if let Some(kernel) = kernel.as_mut().filter(|_| options.remote.is_some()) {
         kernel.pack();
     }
@@ -290,7 +291,7 @@ fn tables(options: &Options, mut manifest: Manifest, modules: &Modules, done: Do
         processes: done.processes,
         threads: done.threads,
         totals: done.totals,
-        own: done.own,
+        user_values: done.user_values,
         counters,
         ..name_tables(manifest, modules)
     };
@@ -376,7 +377,10 @@ fn begin_manifest(options: &Options) -> Manifest {
     Manifest {
         probe_mode: rows::probe_mode(options.mode),
         min_duration_ns: options.min_duration.map(|least| least.as_nanos() as u64),
-        own_fields: options.own.as_ref().map_or_else(Vec::new, |own| own.fields.clone()),
+        user_fields: options
+            .user_probe
+            .as_ref()
+            .map_or_else(Vec::new, |user_probe| user_probe.fields.clone()),
         probe_cost: cost::measure(options.mode),
         ..new_manifest(&options.command)
     }
@@ -388,9 +392,9 @@ fn fill_totals(manifest: &mut Manifest, done: &Done) {
         records: 0,
         lost: done.lost,
         short: done.short,
-        left_frames: done.left_frames,
-        orphan_exits: done.orphan_exits,
-        shadow_overflows: done.shadow_overflows,
+        unwound_frames: done.unwound_frames,
+        unmatched_exits: done.unmatched_exits,
+        mirror_overflows: done.mirror_overflows,
         threads: done.threads.len() as u64,
         processes: done.processes.len() as u64,
     };
@@ -422,7 +426,7 @@ fn fill_totals(manifest: &mut Manifest, done: &Done) {
     for (path, times) in &done.privileged {
         let times = if *times == 1 { String::new() } else { format!(" {times} times") };
         manifest.notes.push(format!(
-            "{} ran{times} as if nobody recorded it, and is not in the trace, nor what it started: it has \
+            "{} ran{times} unrecorded, and is not in the trace, nor what it started: it has \
              privileges of its own (set-user-ID, set-group-ID, capabilities), which the kernel denies to \
              what an ordinary user traces",
             path.display()
@@ -434,12 +438,12 @@ fn fill_totals(manifest: &mut Manifest, done: &Done) {
 }
 
 /// The report of unmatched patterns.
-fn not_met(done: &mut Done, modules: &Modules) -> Vec<String> {
-    let mut unmet = std::mem::take(&mut done.unmet);
+fn unmatched_patterns(done: &mut Done, modules: &Modules) -> Vec<String> {
+    let mut unmatched = std::mem::take(&mut done.unmatched);
     for module in modules.all() {
-        unmet.meets_functions(&module.image, &module.plan);
+        unmatched.meets_functions(&module.image, &module.plan);
     }
-    unmet.notes()
+    unmatched.notes()
 }
 
 /// The report of files whose code is in no known function for the most part.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fettle_kernel_events::spool::SpoolWriter;
-use fettle_relay::{Arrivals, Arriving, Blob, Counts, Log, News, Sender, Stream, To};
+use fettle_relay::{Arrivals, Arriving, Blob, Counts, Log, Sender, SenderEvent, Stream, To};
 use fettle_trace::{Content, Finish, Loss, Manifest, Outlet, TraceWriter};
 
 use crate::ending::Ending;
@@ -21,7 +21,7 @@ use crate::error::RecordError;
 use crate::kernel::spool_path;
 
 /// Notifies the recorder when a collector goes and comes back.
-pub type Tell = Arc<dyn Fn(News) + Send + Sync>;
+pub type OnEvent = Arc<dyn Fn(SenderEvent) + Send + Sync>;
 
 /// A collector on another machine.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ pub struct Remote {
     /// Bytes that may wait here for the collector.
     pub spool_bytes: u64,
     /// Notified when the collector is away, and back.
-    pub news: Tell,
+    pub notify: OnEvent,
 }
 
 impl std::fmt::Debug for Remote {
@@ -75,7 +75,7 @@ pub struct Finished {
 /// Where a trace is made.
 pub(crate) struct Destination {
     folder: PathBuf,
-    remote: Option<(Arc<Log>, Sender, Tell)>,
+    remote: Option<(Arc<Log>, Sender, OnEvent)>,
 }
 
 impl Destination {
@@ -93,12 +93,12 @@ impl Destination {
         let begin = serde_json::to_vec(manifest).map_err(io::Error::from);
         let begin = begin.map_err(RecordError::Memory)?;
         let log = Arc::new(Log::create(folder, &name(manifest), &begin, remote.spool_bytes)?);
-        let (news, told) = (remote.news.clone(), remote.news.clone());
-        let sender = Sender::start(remote.to.clone(), log.clone(), Box::new(move |n| told(n)));
+        let (notify, reported) = (remote.notify.clone(), remote.notify.clone());
+        let sender = Sender::start(remote.to.clone(), log.clone(), Box::new(move |n| reported(n)));
         let sender = sender.inspect_err(|_| drop(log.remove()))?;
         let outlet: Arc<dyn Outlet> = Arc::new(ToLog(log.clone()));
         let writer = TraceWriter::to(&outlet);
-        Ok((Destination { folder: folder.to_owned(), remote: Some((log, sender, news)) }, writer))
+        Ok((Destination { folder: folder.to_owned(), remote: Some((log, sender, notify)) }, writer))
     }
 
     /// Where kernel events are spooled.
@@ -130,7 +130,7 @@ impl Destination {
         stop: &AtomicBool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Finished, fettle_trace::Error> {
-        let Some((log, sender, news)) = self.remote else {
+        let Some((log, sender, notify)) = self.remote else {
             let (manifest, deferred) = ending.write(writer, CONVERTED_AT_ONCE, progress)?;
             let dropped = Counts::default();
             return Ok(Finished { manifest, deferred, undelivered: None, dropped });
@@ -147,13 +147,13 @@ impl Destination {
         }
         // The signal that ended the program has done its work; the next one is meant for this.
         stop.store(false, Ordering::Relaxed);
-        let waiting = || news(News::Waiting { bytes: log.standing().waiting_bytes });
+        let waiting = || notify(SenderEvent::Waiting { bytes: log.standing().waiting_bytes });
         let delivery = sender.finish(PATIENCE, stop, waiting);
         let dropped = log.standing().dropped;
         let undelivered = match delivery {
             Ok(delivery) => {
-                if let Ok(told) = serde_json::from_slice(&delivery.told) {
-                    manifest = told;
+                if let Ok(reported) = serde_json::from_slice(&delivery.reported) {
+                    manifest = reported;
                 }
                 let _ = log.remove();
                 None

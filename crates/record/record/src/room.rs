@@ -156,7 +156,7 @@ pub fn slots_from(maps: &[Mapping], size: u64) -> u64 {
 }
 
 /// An address-space gap of `size` bytes anywhere above `from`.
-pub fn find_hole(from: u64, size: u64, maps: &[Mapping]) -> Option<LiveAddr> {
+pub fn find_gap(from: u64, size: u64, maps: &[Mapping]) -> Option<LiveAddr> {
     let mut at = from;
     let mut sorted: Vec<&Mapping> = maps.iter().collect();
     sorted.sort_by_key(|m| m.start.0);
@@ -404,10 +404,10 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_found_between_mappings() {
+    fn gaps_are_found_between_mappings() {
         let mapped = maps(&[(0x1000_0000, 0x1100_0000), (0x1200_0000, 0x1300_0000)]);
-        assert_eq!(find_hole(0x1000_0000, 0x10_0000, &mapped), Some(LiveAddr(0x1100_0000)));
-        assert_eq!(find_hole(0x1000_0000, 0x200_0000, &mapped), Some(LiveAddr(0x1300_0000)));
-        assert_eq!(find_hole(0x2000_0000, 1 << 47, &mapped), None);
+        assert_eq!(find_gap(0x1000_0000, 0x10_0000, &mapped), Some(LiveAddr(0x1100_0000)));
+        assert_eq!(find_gap(0x1000_0000, 0x200_0000, &mapped), Some(LiveAddr(0x1300_0000)));
+        assert_eq!(find_gap(0x2000_0000, 1 << 47, &mapped), None);
     }
 }

@@ -19,7 +19,7 @@ pub fn probe_mode(mode: Mode) -> ProbeMode {
         Mode::Sample => ProbeMode::Sampled,
         Mode::Blocks => ProbeMode::Blocks,
         Mode::Edges => ProbeMode::Edges,
-        Mode::Own => ProbeMode::Own,
+        Mode::User => ProbeMode::User,
     }
 }
 

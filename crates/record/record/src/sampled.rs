@@ -60,7 +60,7 @@ struct ThreadSamples {
     signals: Past,
     by_function: HashMap<u32, Estimate>,
     /// Calls that code without probes has made: in which function they lie is found later.
-    orphans: Vec<Orphan>,
+    orphans: Vec<Unattributed>,
     /// The last long call of each function that was not timed: when it began, by its checkpoint frame,
     /// and ended.
     marks: HashMap<u32, (u64, u64)>,
@@ -69,7 +69,7 @@ struct ThreadSamples {
 
 /// A call of which it is not known yet which function with probes was the last to call anything.
 #[derive(Clone, Copy, Debug)]
-struct Orphan {
+struct Unattributed {
     function: u32,
     end: u64,
     sample: Sample,
@@ -191,7 +191,7 @@ impl Sampled {
                 calls: calls as f64,
                 // A sample of the PC has what passing a probe takes, which reports take out.
                 passed: calls as f64 * self.cost.passed,
-                looks: cpu.and_then(|cpu| Some(samples.places.share_of(function)? * cpu)),
+                pc_samples: cpu.and_then(|cpu| Some(samples.places.share_of(function)? * cpu)),
             };
             (function, known)
         };
@@ -280,7 +280,7 @@ impl ThreadSamples {
             if weight <= 1 {
                 self.adopt(&timed, cost.inner);
                 if caller.is_none() && self.orphans.len() < ORPHANS_MAX {
-                    self.orphans.push(Orphan { function: timed.function, end, sample });
+                    self.orphans.push(Unattributed { function: timed.function, end, sample });
                 }
             }
             // Every sample stands for calls below it that were not timed. A long call that was not
@@ -295,9 +295,11 @@ impl ThreadSamples {
 
     /// Calls by code without probes that ended while this one was in progress are within it.
     fn adopt(&mut self, timed: &Timed, inner: f64) {
-        while let Some(orphan) = self.orphans.pop_if(|orphan| orphan.end > timed.since) {
-            let estimate = self.by_function.entry(orphan.function).or_default();
-            estimate.called_by(timed.function, &orphan.sample, inner);
+        while let Some(unattributed) =
+            self.orphans.pop_if(|unattributed| unattributed.end > timed.since)
+        {
+            let estimate = self.by_function.entry(unattributed.function).or_default();
+            estimate.called_by(timed.function, &unattributed.sample, inner);
         }
     }
 }

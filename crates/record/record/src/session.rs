@@ -18,25 +18,25 @@ use fettle_live::{
 };
 use fettle_rewrite::PlannedFunction;
 use fettle_trace::{
-    ClockPair, Counter, Manifest, Mapping, OpenCall, OwnValue, Process, Thread, TickConverter,
-    Total, TraceWriter,
+    ClockPair, Counter, Manifest, Mapping, OpenCall, Process, Thread, TickConverter, Total,
+    TraceWriter, UserValue,
 };
 
 use crate::clock;
 use crate::counts::{self, Counted};
 use crate::leaks;
-use crate::libraries::{Keeper, Libraries, News, Space};
+use crate::libraries::{Libraries, LibraryEvent, Space, UndoRecorder};
 use crate::locking::{self, Locking};
 use crate::modules::Modules;
 use crate::naming;
 use crate::rewritten::Rewritten;
-use crate::room::{AddressSpace, find_hole, slots_from};
+use crate::room::{AddressSpace, find_gap, slots_from};
 use crate::sampled::{self, Sampled};
 use crate::short::MinDuration;
 use crate::slots::{ALIVE_AT, AliveWord, SlotTotals, Slots};
 use crate::switches::{Out, Switches};
 use crate::task;
-use crate::unmet::Unmet;
+use crate::unmatched::Unmatched;
 
 /// What is known of a thread with a slot.
 struct ThreadState {
@@ -84,7 +84,7 @@ pub struct Recorder<'a> {
     /// What samples say of callers, in the mode that samples.
     sampled: Option<Sampled>,
     /// Counters of the user probe in use, if that is what is recorded.
-    own_fields: Option<usize>,
+    user_fields: Option<usize>,
     /// Modules of whose functions it is known in the slots what they do with locks.
     operations_of: usize,
     /// When threads were off-CPU, once the program runs.
@@ -119,7 +119,7 @@ pub struct Outliving {
 
 impl Outliving {
     /// The report of them.
-    pub(crate) fn tell(&self, program: &str, who: &str) {
+    pub(crate) fn notify(&self, program: &str, who: &str) {
         (self.notice)(&match self.recorded {
             true => format!(
                 "{program} has ended, and {who}: this is recorded until it has ended, too, or until Ctrl-C"
@@ -154,9 +154,9 @@ pub struct Done {
     /// Calls and ticks per thread and function.
     pub totals: Vec<Total>,
     /// The user's patterns, but those that libraries have matched.
-    pub unmet: Unmet,
+    pub unmatched: Unmatched,
     /// What the user probe counted.
-    pub own: Vec<OwnValue>,
+    pub user_values: Vec<UserValue>,
     /// What threads left of locks, if those are added up.
     pub locking: Option<Locking>,
     /// Sums of block counters, by counter number.
@@ -174,11 +174,11 @@ pub struct Done {
     /// Records that the disk did not take.
     pub unwritten: u64,
     /// Frames left by exceptions.
-    pub left_frames: u64,
+    pub unwound_frames: u64,
     /// Exits without a frame.
-    pub orphan_exits: u64,
+    pub unmatched_exits: u64,
     /// Entries without room.
-    pub shadow_overflows: u64,
+    pub mirror_overflows: u64,
     /// Threads that found no slot.
     pub without_slot: u64,
     /// There would have been more slots but for the limit on files' sizes (`RLIMIT_FSIZE`).
@@ -201,7 +201,7 @@ pub struct Attached {
     pub codes: Vec<Rewritten>,
     /// The undo recorder, which gives them dlopen hooks for libraries that they open later, if there is
     /// one.
-    pub keeper: Option<Box<dyn Keeper>>,
+    pub undo_recorder: Option<Box<dyn UndoRecorder>>,
 }
 
 /// What a progress line says.
@@ -250,7 +250,7 @@ impl<'a> Recorder<'a> {
             with_leak_checks: HashMap::new(),
             attached: None,
             sampled: slots.samples().then(|| Sampled::new(crate::cost::of_samples())),
-            own_fields: None,
+            user_fields: None,
             operations_of: 0,
             next_tick_flush: 0,
             checkpoint: None,
@@ -291,7 +291,7 @@ impl<'a> Recorder<'a> {
         }
         self.done.switches = self.switches.is_some();
         self.done.limited = self.slots.limited();
-        self.done.unmet = self.libraries.unmet();
+        self.done.unmatched = self.libraries.unmatched();
         let writer = self.writer.take().expect("taken only here");
         (self.modules, writer, self.done, self.notes, self.write_error)
     }
@@ -302,8 +302,8 @@ impl<'a> Recorder<'a> {
     }
 
     /// Probes are the user's own, with so many counters in use.
-    pub fn expect_own(&mut self, fields: Option<usize>) {
-        self.own_fields = fields;
+    pub fn expect_user_fields(&mut self, fields: Option<usize>) {
+        self.user_fields = fields;
     }
 
     /// Lets the trace have names from early on, should the recording be cut off.
@@ -334,11 +334,11 @@ impl<'a> Recorder<'a> {
     /// What processes have that [join](Session::joined) the session.
     pub fn attach(&mut self, attached: Attached) {
         self.attached = Some(attached);
-        self.tell_operations();
+        self.report_operations();
     }
 
     /// Writes in front of the slots what functions of new modules do with locks, before any of them runs.
-    fn tell_operations(&mut self) {
+    fn report_operations(&mut self) {
         let Some(locking) = &mut self.done.locking else { return };
         for module in &self.modules.all()[self.operations_of..] {
             let planned = &module.plan.functions;
@@ -389,13 +389,14 @@ impl<'a> Recorder<'a> {
     }
 
     /// Takes over what a process that ran before has got for its libraries meanwhile.
-    fn open_door(&mut self, pid: i32) {
-        let keeper = self.attached.as_mut().and_then(|attached| attached.keeper.as_mut());
-        if let (Some(keeper), Some(process)) = (keeper, self.processes.get_mut(&pid))
+    fn give_hook(&mut self, pid: i32) {
+        let undo_recorder =
+            self.attached.as_mut().and_then(|attached| attached.undo_recorder.as_mut());
+        if let (Some(undo_recorder), Some(process)) = (undo_recorder, self.processes.get_mut(&pid))
             && process.space.is_none()
             && process.slots_at.is_some()
         {
-            process.space = keeper.space(pid);
+            process.space = undo_recorder.space(pid);
         }
     }
 
@@ -433,7 +434,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// A process that has limited its address space to less than our memory could map nothing more.
-    fn tell_of_limit(&mut self, pid: i32) {
+    fn report_limit(&mut self, pid: i32) {
         let ours = self.processes.get(&pid).filter(|process| process.slots_at.is_some());
         let Some((process, limit)) = ours.zip(task::address_limit(pid)) else { return };
         if limit < self.slots.layout().size() {
@@ -457,13 +458,13 @@ impl<'a> Recorder<'a> {
         }
         let followed = match &mut self.switches {
             Some(switches) => switches.add(threads),
-            None => Switches::follow(threads, self.slots.looks(), self.begin)
+            None => Switches::follow(threads, self.slots.pc_samples(), self.begin)
                 .map(|switches| self.switches = Some(switches)),
         };
         if let Err(error) = followed {
             (self.switches, self.switches_refused) = (None, true);
             self.notes.push(format!(
-                "processor time is known of threads only, not of functions: the kernel does \
+                "CPU time is known of threads only, not of functions: the kernel does \
                  not tell of context switches (perf_event_open: {error})"
             ));
         }
@@ -476,7 +477,7 @@ impl<'a> Recorder<'a> {
         let (threads, writer) = (&self.threads, &mut self.writer);
         let (error, done) = (&mut self.write_error, &mut self.done);
         let sampled = &mut self.sampled;
-        let tell = |tid: i32, out: Out| {
+        let notify = |tid: i32, out: Out| {
             let (Some(state), Some(writer)) = (threads.get(&tid), writer.as_mut()) else { return };
             let Out { off, on, preempted } = out;
             if let Some(sampled) = sampled.as_mut() {
@@ -490,9 +491,9 @@ impl<'a> Recorder<'a> {
             done.unwritten += u64::from(error.is_some());
         };
         let end = match closing {
-            Some(tid) => switches.close(tid, tell),
+            Some(tid) => switches.close(tid, notify),
             None => {
-                switches.drain(tell);
+                switches.drain(notify);
                 None
             }
         };
@@ -561,11 +562,11 @@ impl<'a> Recorder<'a> {
         });
         let counts_below = self.slots.counts_below();
         for (function, a) in &totals.accumulators {
-            if let Some(fields) = self.own_fields {
+            if let Some(fields) = self.user_fields {
                 // What is an accumulator's elsewhere, the user probe has for its counters.
                 let words: [u64; OWN_WORDS] = [a.calls, a.total_ticks, a.self_ticks, a.sampling];
                 let values = words.into_iter().take(fields).enumerate();
-                self.done.own.extend(values.map(|(field, value)| OwnValue {
+                self.done.user_values.extend(values.map(|(field, value)| UserValue {
                     thread: state.index,
                     function: *function,
                     field: field as u32,
@@ -610,9 +611,9 @@ impl<'a> Recorder<'a> {
             start_tsc: frame.start,
             end_tsc,
         }));
-        self.done.left_frames += totals.left_frames;
-        self.done.orphan_exits += totals.orphan_exits;
-        self.done.shadow_overflows += totals.shadow_overflows;
+        self.done.unwound_frames += totals.unwound_frames;
+        self.done.unmatched_exits += totals.unmatched_exits;
+        self.done.mirror_overflows += totals.mirror_overflows;
     }
 
     /// Takes a thread's new records; gives the number of holes.
@@ -702,7 +703,7 @@ impl<'a> Recorder<'a> {
             return Err(self.why_no_probe(module).to_owned());
         }
         let size = self.slots.layout().size();
-        let slots_at = find_hole(slots_from(&stop.maps, size), size, &stop.maps)
+        let slots_at = find_gap(slots_from(&stop.maps, size), size, &stop.maps)
             .ok_or_else(|| "no room for the session's memory in its address space".to_owned())?;
         let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(bias));
         let map = |fd: &Arc<OwnedFd>, offset, len, addr, prot, shared| FileMap {
@@ -784,7 +785,7 @@ impl<'a> Recorder<'a> {
 
     /// Reports a program that has set its gs base, now that a fault shows it: probes took what lies
     /// there for their memory.
-    fn tell_of_gs(&mut self, stop: &FaultStop) {
+    fn report_gs(&mut self, stop: &FaultStop) {
         let slots_at = self.processes.get(&stop.pid).and_then(|process| process.slots_at);
         let Some(offset) = slots_at.map(|at| stop.gs_base.0.wrapping_sub(at)) else { return };
         if offset < self.slots.layout().size() {
@@ -887,7 +888,7 @@ impl Session for Recorder<'_> {
         process.slots_at = None;
         process.space = None;
         let prepared = self.prepare(stop);
-        self.tell_operations();
+        self.report_operations();
         match prepared {
             Ok(injection) => Some(injection),
             Err(reason) => {
@@ -927,7 +928,9 @@ impl Session for Recorder<'_> {
     }
 
     fn joined(&mut self, pid: i32, parent: Option<i32>, threads: &[i32]) -> bool {
-        let Some(Attached { slots_at, codes, keeper }) = self.attached.take() else { return false };
+        let Some(Attached { slots_at, codes, undo_recorder }) = self.attached.take() else {
+            return false;
+        };
         self.follow_switches(threads);
         codes.iter().for_each(|code| self.mapped(pid, code));
         let state = ProcessState {
@@ -938,7 +941,7 @@ impl Session for Recorder<'_> {
             space: None,
         };
         self.processes.insert(pid, state);
-        self.attached = Some(Attached { slots_at, codes, keeper });
+        self.attached = Some(Attached { slots_at, codes, undo_recorder });
         self.modules.all().iter().any(|module| leaks::has_run_time(&module.image))
             && leaks::are_wanted(pid)
     }
@@ -981,7 +984,7 @@ impl Session for Recorder<'_> {
             .or_else(|| self.processes.contains_key(&parent_tid).then_some(parent_tid));
         if !matches!(birth, Birth::Thread) {
             if let Some(parent) = parent_pid {
-                self.open_door(parent);
+                self.give_hook(parent);
             }
             let from = parent_pid.and_then(|p| self.processes.get(&p));
             let state = ProcessState {
@@ -1023,9 +1026,9 @@ impl Session for Recorder<'_> {
         }
     }
 
-    fn door(&mut self, pid: i32, at: LiveAddr) -> Option<DlopenHook> {
-        self.open_door(pid);
-        self.processes.get(&pid)?.space.as_ref()?.door(at)
+    fn dlopen_hook(&mut self, pid: i32, at: LiveAddr) -> Option<DlopenHook> {
+        self.give_hook(pid);
+        self.processes.get(&pid)?.space.as_ref()?.dlopen_hook(at)
     }
 
     fn can_answer(&mut self, stop: &HookStop) -> bool {
@@ -1033,30 +1036,32 @@ impl Session for Recorder<'_> {
         space.is_none_or(|space| self.libraries.is_ready(space, &mut self.modules, stop))
     }
 
-    fn knocked(
+    fn library_event(
         &mut self,
         stop: &HookStop,
         done: Option<Vec<Result<(), LiveError>>>,
     ) -> Vec<Request> {
         let space = self.processes.get_mut(&stop.pid).and_then(|p| p.space.as_mut());
         let Some(space) = space else { return Vec::new() };
-        let (mut news, mut nobody) = (Vec::new(), None);
-        let keeper = self.attached.as_mut().map_or(&mut nobody, |attached| &mut attached.keeper);
-        let visit = (stop, keeper);
-        let requests = self.libraries.knocked(space, &mut self.modules, visit, done, &mut news);
-        self.tell_operations();
+        let (mut events, mut nobody) = (Vec::new(), None);
+        let undo_recorder =
+            self.attached.as_mut().map_or(&mut nobody, |attached| &mut attached.undo_recorder);
+        let visit = (stop, undo_recorder);
+        let requests =
+            self.libraries.library_event(space, &mut self.modules, visit, done, &mut events);
+        self.report_operations();
         self.map_locks(stop.pid);
-        for item in news {
+        for item in events {
             match item {
-                News::Mapped(code) => self.mapped(stop.pid, &code),
-                News::Refused(path, reason) => self.refuse(path, reason),
+                LibraryEvent::Mapped(code) => self.mapped(stop.pid, &code),
+                LibraryEvent::Refused(path, reason) => self.refuse(path, reason),
             }
         }
         requests
     }
 
     fn fault(&mut self, stop: &FaultStop) -> Option<LiveAddr> {
-        self.tell_of_gs(stop);
+        self.report_gs(stop);
         // Only the agent reads what a program's pointer points to, and in one place only; it is
         // known by its code.
         let (read, otherwise) = fettle_rewrite::agent::text_read();
@@ -1078,7 +1083,7 @@ impl Session for Recorder<'_> {
             1 => format!("a process that it started runs on, {}", names[0]),
             n => format!("{n} processes that it started run on, {}{others}", names.join(", ")),
         };
-        self.outliving.tell("the program", &who);
+        self.outliving.notify("the program", &who);
     }
 
     fn detaching(&mut self) {
@@ -1097,7 +1102,7 @@ impl Session for Recorder<'_> {
             state.end = Some(task::account(pid, tid));
         }
         if pid == tid {
-            self.tell_of_limit(pid);
+            self.report_limit(pid);
         }
     }
 

@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use fettle_abi::block::{self, Accumulator, Alive, Clock, ShadowFrame, ThreadBlock};
+use fettle_abi::block::{self, Accumulator, Alive, Clock, MirrorFrame, ThreadBlock};
 use fettle_abi::locking::{self, Blame, Edge, Event, HEAD_WORDS, HeadWord, Row};
 use fettle_abi::ring::{Policy, RingCursors};
 use fettle_abi::{MAGIC, VERSION};
@@ -25,7 +25,7 @@ use fettle_code::Mode;
 use memmap2::MmapRaw;
 
 use crate::locking::ThreadTable;
-use crate::perf::Looks;
+use crate::perf::PcSamples;
 
 /// Sizes of a session's slots.
 #[derive(Clone, Copy, Debug)]
@@ -113,11 +113,11 @@ pub struct SlotTotals {
     /// Records that found no room, and room that no record was stored to.
     pub lost: u64,
     /// Exits that found no frame.
-    pub orphan_exits: u64,
+    pub unmatched_exits: u64,
     /// Frames left by an exception or `longjmp`.
-    pub left_frames: u64,
+    pub unwound_frames: u64,
     /// Entries that found no room for a frame.
-    pub shadow_overflows: u64,
+    pub mirror_overflows: u64,
     /// Frames that are still open, outermost first.
     pub open: Vec<OpenFrame>,
     /// Calls that have ended ([`ThreadBlock::ended`]).
@@ -219,7 +219,7 @@ pub struct Slots {
     layout: SlotLayout,
     policy: Policy,
     mode: Mode,
-    looks: Option<Looks>,
+    pc_samples: Option<PcSamples>,
 }
 
 /// Logarithm of the longest sampling interval where timed calls need not give own times.
@@ -264,9 +264,9 @@ impl Slots {
         let map = memmap2::MmapOptions::new().len(size).no_reserve_swap().map_raw(&file)?;
         let shared = Arc::new(file.try_clone()?.into());
         let (len, shared_by) = (Cell::new(used), Cell::new(None));
-        let looks = (mode == Mode::Sample).then(Looks::affordable).flatten();
+        let pc_samples = (mode == Mode::Sample).then(PcSamples::affordable).flatten();
         let slots =
-            Slots { file, shared, map, len, shared_by, limited, layout, policy, mode, looks };
+            Slots { file, shared, map, len, shared_by, limited, layout, policy, mode, pc_samples };
         slots
             .head(NOBODY_AT as usize + std::mem::offset_of!(Alive, ended))
             .store(1, Ordering::Relaxed);
@@ -368,8 +368,8 @@ impl Slots {
     }
 
     /// The samples of threads' PCs that functions' own times follow from, if there are to be any.
-    pub fn looks(&self) -> Option<Looks> {
-        self.looks
+    pub fn pc_samples(&self) -> Option<PcSamples> {
+        self.pc_samples
     }
 
     /// Whether the session samples calls.
@@ -477,7 +477,7 @@ impl Slots {
             tid: tid as u32,
             address,
             // The lowest frame is no function's; callers' times add up in it.
-            shadow_used: size_of::<ShadowFrame>() as u64,
+            mirror_used: size_of::<MirrorFrame>() as u64,
             ring: RingCursors {
                 limit: match self.policy {
                     Policy::Overwrite => u64::MAX,
@@ -498,7 +498,7 @@ impl Slots {
             locks: if self.layout.locks { u64::from(self.layout.counters_at()) } else { 0 },
             clock: clock_of(self.mode) as u64,
             alive,
-            interval_max: if self.looks.is_some() { RARELY } else { 0 },
+            interval_max: if self.pc_samples.is_some() { RARELY } else { 0 },
             ..ThreadBlock::default()
         };
         // SAFETY: the slot is inside the mapping, aligned to its stride, and no thread uses it
@@ -514,17 +514,17 @@ impl Slots {
     /// `now`: what was before is the parent's. They are given with where each is, as in
     /// [`SlotTotals::open`].
     pub fn copy_frames(&self, parent: u32, child: u32, now: u64) -> Vec<(u32, u64)> {
-        let used = self.word(parent, std::mem::offset_of!(ThreadBlock, shadow_used));
-        let used = used.load(Ordering::Acquire).min(u64::from(block::SHADOW_BYTES));
+        let used = self.word(parent, std::mem::offset_of!(ThreadBlock, mirror_used));
+        let used = used.load(Ordering::Acquire).min(u64::from(block::MIRROR_BYTES));
         for offset in (0..used as usize).step_by(8) {
-            let at = block::SHADOW as usize + offset;
+            let at = block::MIRROR as usize + offset;
             let value = self.word(parent, at).load(Ordering::Relaxed);
             self.word(child, at).store(value, Ordering::Relaxed);
         }
         let ended = std::mem::offset_of!(ThreadBlock, ended);
         let value = self.word(parent, ended).load(Ordering::Relaxed);
         self.word(child, ended).store(value, Ordering::Relaxed);
-        let frame = size_of::<ShadowFrame>() as u64;
+        let frame = size_of::<MirrorFrame>() as u64;
         let used = used / frame * frame;
         let copied = match self.counts_below() {
             true => self.begin_frames(child, (used, value), now),
@@ -533,7 +533,7 @@ impl Slots {
         if self.samples() {
             self.begin_samples(child, used, now);
         }
-        self.word(child, std::mem::offset_of!(ThreadBlock, shadow_used))
+        self.word(child, std::mem::offset_of!(ThreadBlock, mirror_used))
             .store(used, Ordering::Release);
         copied
     }
@@ -543,18 +543,18 @@ impl Slots {
         use std::mem::offset_of;
         // A child has used no CPU time yet.
         let now = if self.mode == Mode::Cpu { 0 } else { now };
-        let frame = size_of::<ShadowFrame>() as u64;
+        let frame = size_of::<MirrorFrame>() as u64;
         let frames = (frame..used).step_by(frame as usize).zip(1..);
         let begin = |(at, nth): (u64, u64)| {
-            let word = |field| self.word(slot, block::SHADOW as usize + at as usize + field);
-            let function = word(offset_of!(ShadowFrame, function));
+            let word = |field| self.word(slot, block::MIRROR as usize + at as usize + field);
+            let function = word(offset_of!(MirrorFrame, function));
             // Callers begin before those that they call. The function's number has the lower half of
             // a word; in the other are calls that it made.
             let (number, start) = (function.load(Ordering::Relaxed) as u32, now + nth);
             function.store(u64::from(number), Ordering::Relaxed);
-            word(offset_of!(ShadowFrame, start)).store(start, Ordering::Relaxed);
-            word(offset_of!(ShadowFrame, child_ticks)).store(0, Ordering::Relaxed);
-            word(offset_of!(ShadowFrame, ended_before)).store(ended, Ordering::Relaxed);
+            word(offset_of!(MirrorFrame, start)).store(start, Ordering::Relaxed);
+            word(offset_of!(MirrorFrame, child_ticks)).store(0, Ordering::Relaxed);
+            word(offset_of!(MirrorFrame, ended_before)).store(ended, Ordering::Relaxed);
             (number, start)
         };
         frames.map(begin).collect()
@@ -564,14 +564,14 @@ impl Slots {
     /// what is on top, and no time before the fork is the child's.
     fn begin_samples(&self, slot: u32, used: u64, now: u64) {
         use std::mem::offset_of;
-        let frame = size_of::<ShadowFrame>();
-        let word = |at, field| self.word(slot, block::SHADOW as usize + at + field);
+        let frame = size_of::<MirrorFrame>();
+        let word = |at, field| self.word(slot, block::MIRROR as usize + at + field);
         for at in (0..used as usize).step_by(frame) {
-            word(at, offset_of!(ShadowFrame, start)).store(now, Ordering::Relaxed);
+            word(at, offset_of!(MirrorFrame, start)).store(now, Ordering::Relaxed);
         }
         // The lowest frame is no function's.
         if let Some(top) = (used as usize).checked_sub(frame).filter(|top| *top > 0) {
-            let top = word(top, offset_of!(ShadowFrame, stack_pointer)).load(Ordering::Relaxed);
+            let top = word(top, offset_of!(MirrorFrame, stack_pointer)).load(Ordering::Relaxed);
             self.word(slot, offset_of!(ThreadBlock, top_stack_pointer))
                 .store(top, Ordering::Relaxed);
         }
@@ -652,26 +652,26 @@ impl Slots {
         let word = |offset| self.word(slot, offset).load(Ordering::Acquire);
         let mut totals = SlotTotals {
             lost: word(offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, lost)),
-            orphan_exits: word(offset_of!(ThreadBlock, orphan_exits)),
-            left_frames: word(offset_of!(ThreadBlock, left_frames)),
-            shadow_overflows: word(offset_of!(ThreadBlock, shadow_overflows)),
+            unmatched_exits: word(offset_of!(ThreadBlock, unmatched_exits)),
+            unwound_frames: word(offset_of!(ThreadBlock, unwound_frames)),
+            mirror_overflows: word(offset_of!(ThreadBlock, mirror_overflows)),
             ended: word(offset_of!(ThreadBlock, ended)),
             ..SlotTotals::default()
         };
-        let used = word(offset_of!(ThreadBlock, shadow_used)).min(u64::from(block::SHADOW_BYTES));
-        let frame = size_of::<ShadowFrame>() as u64;
+        let used = word(offset_of!(ThreadBlock, mirror_used)).min(u64::from(block::MIRROR_BYTES));
+        let frame = size_of::<MirrorFrame>() as u64;
         for at in (frame..used / frame * frame).step_by(frame as usize) {
-            let field = |field| word(block::SHADOW as usize + at as usize + field);
-            let start = field(offset_of!(ShadowFrame, start));
+            let field = |field| word(block::MIRROR as usize + at as usize + field);
+            let start = field(offset_of!(MirrorFrame, start));
             // The function's number has the lower half of a word, how many calls it made the upper.
-            let function = field(offset_of!(ShadowFrame, function));
+            let function = field(offset_of!(MirrorFrame, function));
             if (function as u32) < functions && start != 0 {
                 totals.open.push(OpenFrame {
                     function: function as u32,
                     start,
-                    child_ticks: field(offset_of!(ShadowFrame, child_ticks)),
+                    child_ticks: field(offset_of!(MirrorFrame, child_ticks)),
                     children: function >> 32,
-                    ended_before: field(offset_of!(ShadowFrame, ended_before)),
+                    ended_before: field(offset_of!(MirrorFrame, ended_before)),
                 });
             }
         }

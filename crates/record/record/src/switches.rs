@@ -10,7 +10,7 @@ use std::io;
 use fettle_trace::ClockPair;
 
 use crate::clock;
-use crate::perf::{Edge, EdgeKind, Looks, Place, Rings, Told};
+use crate::perf::{Edge, EdgeKind, PcSamples, Place, Rings, SwitchRecord};
 
 /// A time that a thread was switched out, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +71,18 @@ impl Clock {
 }
 
 impl Switches {
-    /// Follows threads and their descendants; with `looks`, samples their PC as well. `begin` was read a
+    /// Follows threads and their descendants; with `pc_samples`, samples their PC as well. `begin` was read a
     /// while ago.
     ///
     /// # Errors
     ///
     /// When the kernel does not permit it or has no room.
-    pub fn follow(threads: &[i32], looks: Option<Looks>, begin: ClockPair) -> io::Result<Switches> {
-        let rings = Rings::follow(threads, looks)?;
+    pub fn follow(
+        threads: &[i32],
+        pc_samples: Option<PcSamples>,
+        begin: ClockPair,
+    ) -> io::Result<Switches> {
+        let rings = Rings::follow(threads, pc_samples)?;
         let clock = Clock { begin, now: clock::now() };
         let settled_ns = clock.now.monotonic_ns;
         let (waiting, places, threads) = Default::default();
@@ -105,29 +109,29 @@ impl Switches {
     }
 
     /// Takes new records and reports what has become clear: the thread, and when it was off-CPU.
-    pub fn drain(&mut self, mut tell: impl FnMut(i32, Out)) {
+    pub fn drain(&mut self, mut notify: impl FnMut(i32, Out)) {
         let until = self.clock.now.monotonic_ns;
         self.take();
         let mut edges: Vec<Edge> = self.waiting.extract_if(.., |e| e.time_ns < until).collect();
         edges.sort_by_key(|edge| edge.time_ns);
         for edge in edges {
-            self.apply(edge, &mut tell);
+            self.apply(edge, &mut notify);
         }
         self.settled_ns = until;
     }
 
     /// A thread is not recorded any more: reports the rest of it, and when it ended, if it did.
-    pub fn close(&mut self, tid: i32, mut tell: impl FnMut(i32, Out)) -> Option<u64> {
+    pub fn close(&mut self, tid: i32, mut notify: impl FnMut(i32, Out)) -> Option<u64> {
         self.take();
         let mut edges: Vec<Edge> = self.waiting.extract_if(.., |e| e.tid == tid).collect();
         edges.sort_by_key(|edge| edge.time_ns);
         for edge in edges {
-            self.apply(edge, &mut tell);
+            self.apply(edge, &mut notify);
         }
         let track = self.threads.remove(&tid)?;
         let now = track.end.unwrap_or(self.clock.now.tsc);
         if let Some((off, preempted)) = track.out.filter(|(off, _)| *off < now) {
-            tell(tid, Out { off, on: now, preempted });
+            notify(tid, Out { off, on: now, preempted });
         }
         track.end
     }
@@ -142,18 +146,18 @@ impl Switches {
         self.clock.now = clock::now();
         let (waiting, places, threads) = (&mut self.waiting, &mut self.places, &self.threads);
         // Children of the program that are not recorded are followed too.
-        self.lost += self.rings.drain(|told| match told {
-            Told::Edge(edge) if threads.contains_key(&edge.tid) => waiting.push(edge),
-            Told::Place(place) if threads.contains_key(&place.tid) => places.push(place),
+        self.lost += self.rings.drain(|reported| match reported {
+            SwitchRecord::Edge(edge) if threads.contains_key(&edge.tid) => waiting.push(edge),
+            SwitchRecord::Place(place) if threads.contains_key(&place.tid) => places.push(place),
             _ => {}
         });
     }
 
-    fn apply(&mut self, edge: Edge, tell: &mut impl FnMut(i32, Out)) {
+    fn apply(&mut self, edge: Edge, notify: &mut impl FnMut(i32, Out)) {
         let tick = self.clock.tick(edge.time_ns);
         if let Some(out) = self.threads.get_mut(&edge.tid).and_then(|track| track.apply(edge, tick))
         {
-            tell(edge.tid, out);
+            notify(edge.tid, out);
         }
     }
 }

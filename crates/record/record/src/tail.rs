@@ -65,9 +65,9 @@ impl Tail {
         let Tail { reader, decoder, begin_ns, order } = self;
         let mut sink = ToListener { listener, begin_ns: *begin_ns, order };
         reader.poll(|_, cpu, record| decoder.record(cpu, record, &mut sink))?;
-        let told_ns = reader.told_ns().saturating_sub(*begin_ns);
-        sink.before(told_ns);
-        Ok(told_ns)
+        let reported_ns = reader.reported_ns().saturating_sub(*begin_ns);
+        sink.before(reported_ns);
+        Ok(reported_ns)
     }
 
     /// Reports all of the rest: nothing is written any more.
@@ -129,7 +129,7 @@ impl Sink for ToListener<'_> {
         let now_ns = time_ns.saturating_sub(self.begin_ns);
         self.before(now_ns);
         let values = std::iter::once(u64::from(cpu)).chain(values.iter().copied()).collect();
-        self.order.waiting.push((kernel::told_ns(event, now_ns), event, values));
+        self.order.waiting.push((kernel::reported_ns(event, now_ns), event, values));
         Ok(())
     }
 }

@@ -92,7 +92,7 @@ impl RecorderKey {
     pub fn read(path: &Path) -> Result<RecorderKey> {
         let bad = |problem: String| Error::Unusable { path: path.to_owned(), problem };
         let text = fs::read_to_string(path).map_err(|error| {
-            bad(format!("{error}; copy `{RECORDER}` there from the collecting machine, where `fettle collect` says its place"))
+            bad(format!("{error}; copy `{RECORDER}` there from the aggregator, where `fettle collect` says its place"))
         })?;
         let mode = fs::metadata(path).map_err(|error| bad(error.to_string()))?.permissions().mode();
         if mode & 0o077 != 0 {

@@ -34,7 +34,7 @@ pub use key::{CollectorKey, RECORDER, RecorderKey};
 pub use kind::PAYLOAD_MAX;
 pub use log::{Gap, Identity, Log, Next, Standing};
 pub use peer::{Hub, Limits, serve};
-pub use sender::{Delivery, News, Sender, To};
+pub use sender::{Delivery, Sender, SenderEvent, To};
 pub use server::Collector;
 pub use store::{Arrivals, Arriving};
 pub use tls::Channel;

@@ -74,7 +74,7 @@ pub struct Hub {
     arrivals: Box<dyn Arrivals>,
     pub(crate) limits: Limits,
     slots: Mutex<HashMap<String, Arc<Slot>>>,
-    tell: Box<dyn Fn(Happening) + Send + Sync>,
+    notify: Box<dyn Fn(Happening) + Send + Sync>,
 }
 
 impl std::fmt::Debug for Hub {
@@ -99,18 +99,20 @@ impl Hub {
         key: &crate::CollectorKey,
         arrivals: Box<dyn Arrivals>,
         limits: Limits,
-        tell: Box<dyn Fn(Happening) + Send + Sync>,
+        notify: Box<dyn Fn(Happening) + Send + Sync>,
     ) -> Result<Hub> {
         std::fs::create_dir_all(folder).map_err(Error::file("create", folder))?;
         let slots = Mutex::default();
         let secret = key.secret;
-        let hub = Hub { folder: folder.to_owned(), secret, arrivals, limits, slots, tell };
+        let hub = Hub { folder: folder.to_owned(), secret, arrivals, limits, slots, notify };
         for (folder, session, phase) in store::found(folder)? {
             let mut slot = Slot::new(folder.clone());
             if matches!(phase, Phase::Arriving | Phase::Ended) {
                 match Session::reopen(&folder, &*hub.arrivals) {
                     Ok(session) => slot.session = Mutex::new(Some(session)),
-                    Err(error) => hub.tell(Happening::Unusable { folder, why: error.to_string() }),
+                    Err(error) => {
+                        hub.notify(Happening::Unusable { folder, why: error.to_string() })
+                    }
                 }
             }
             if phase == Phase::Ended
@@ -124,8 +126,8 @@ impl Hub {
         Ok(hub)
     }
 
-    pub(crate) fn tell(&self, happening: Happening) {
-        (self.tell)(happening);
+    pub(crate) fn notify(&self, happening: Happening) {
+        (self.notify)(happening);
     }
 
     /// Closes traces whose recorders have been away for long, so that readers may have them.
@@ -151,12 +153,12 @@ impl Hub {
     fn finish(&self, session: &mut Session) -> Result<Vec<u8>> {
         let folder = session.folder().to_owned();
         let dropped = *session.dropped();
-        let told = session.finish(&*self.arrivals);
-        match &told {
-            Ok(_) => self.tell(Happening::Arrived { folder, dropped }),
-            Err(error) => self.tell(Happening::Unusable { folder, why: error.to_string() }),
+        let reported = session.finish(&*self.arrivals);
+        match &reported {
+            Ok(_) => self.notify(Happening::Arrived { folder, dropped }),
+            Err(error) => self.notify(Happening::Unusable { folder, why: error.to_string() }),
         }
-        told
+        reported
     }
 }
 
@@ -279,7 +281,7 @@ fn talk(channel: &mut Frames<'_>, peer: &str, hub: &Hub, hang_up: HangUp) -> Res
             slot.session = Mutex::new(Some(begun));
             let slot = Arc::new(slot);
             held(&hub.slots).insert(session, slot.clone());
-            hub.tell(Happening::Began { peer: peer.to_owned(), folder });
+            hub.notify(Happening::Began { peer: peer.to_owned(), folder });
             slot
         }
     };
@@ -301,7 +303,7 @@ fn talk(channel: &mut Frames<'_>, peer: &str, hub: &Hub, hang_up: HangUp) -> Res
     channel.offset(Kind::Welcome, 0, session.offset())?;
     if session.offset() > 0 {
         let (peer, folder) = (peer.to_owned(), slot.folder.clone());
-        hub.tell(Happening::Resumed { peer, folder, offset: session.offset() });
+        hub.notify(Happening::Resumed { peer, folder, offset: session.offset() });
     }
     let result = take(channel, session, hub, &slot);
     match &result {
@@ -343,7 +345,7 @@ fn take(channel: &mut Frames<'_>, session: &mut Session, hub: &Hub, slot: &Slot)
                 let (from, to, counts) = gap(&payload)?;
                 session.gap(from, to, &counts)?;
                 session.commit()?;
-                hub.tell(Happening::Gap { folder: slot.folder.clone(), counts });
+                hub.notify(Happening::Gap { folder: slot.folder.clone(), counts });
             }
             Kind::Sync | Kind::Bye => {
                 let offset = session.commit()?;
@@ -351,7 +353,7 @@ fn take(channel: &mut Frames<'_>, session: &mut Session, hub: &Hub, slot: &Slot)
                 if head.kind == Kind::Bye && session.phase() == Phase::Arriving {
                     session.close()?;
                     let (folder, dropped) = (slot.folder.clone(), *session.dropped());
-                    hub.tell(match offset {
+                    hub.notify(match offset {
                         0 => Happening::Nothing { folder },
                         _ => Happening::Closed { folder, dropped },
                     });
@@ -374,10 +376,10 @@ fn take(channel: &mut Frames<'_>, session: &mut Session, hub: &Hub, slot: &Slot)
 
 /// Everything has arrived; it becomes a trace while the recorder waits for the result.
 fn done(channel: &mut Frames<'_>, session: &mut Session, hub: &Hub) -> Result<()> {
-    let told = hub.finish(session)?;
-    let told = if told.len() > crate::kind::MANIFEST_MAX { Vec::new() } else { told };
+    let reported = hub.finish(session)?;
+    let reported = if reported.len() > crate::kind::MANIFEST_MAX { Vec::new() } else { reported };
     channel.channel.within(ANSWER);
-    channel.send(Head::new(Kind::Done, told.len()), &told)
+    channel.send(Head::new(Kind::Done, reported.len()), &reported)
 }
 
 /// Reads what a gap tells.

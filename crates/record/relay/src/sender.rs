@@ -47,7 +47,7 @@ pub struct To {
 /// Events that the recorder gets.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum News {
+pub enum SenderEvent {
     /// The connection broke, or could not be made again.
     Away {
         /// Why.
@@ -74,7 +74,7 @@ pub enum News {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// What the collector says of it; empty if it does not.
-    pub told: Vec<u8>,
+    pub reported: Vec<u8>,
     /// What was dropped on the way, because the log was full.
     pub dropped: crate::Counts,
 }
@@ -104,11 +104,11 @@ impl Sender {
     /// # Errors
     ///
     /// When there is no connection.
-    pub fn start(to: To, log: Arc<Log>, news: Box<dyn Fn(News) + Send>) -> Result<Sender> {
+    pub fn start(to: To, log: Arc<Log>, notify: Box<dyn Fn(SenderEvent) + Send>) -> Result<Sender> {
         let config = tls::client_config(&to.key)?;
         let first = Connection::open(&to, &config, &log)?;
         let shared = Arc::new(Shared::default());
-        let mut sending = Sending { to, config, log: log.clone(), shared: shared.clone(), news };
+        let mut sending = Sending { to, config, log: log.clone(), shared: shared.clone(), notify };
         sending.heard();
         let run = move || sending.run(first);
         let thread = std::thread::Builder::new().name("sender".to_owned()).spawn(run);
@@ -155,9 +155,9 @@ impl Sender {
             std::thread::sleep(Duration::from_millis(20));
         }
         let result = self.thread.join();
-        let told =
+        let reported =
             result.unwrap_or_else(|_| Err(Error::Peer("the sender has failed".to_owned())))?;
-        Ok(Delivery { told, dropped: self.log.standing().dropped })
+        Ok(Delivery { reported, dropped: self.log.standing().dropped })
     }
 }
 
@@ -167,7 +167,7 @@ struct Sending {
     config: Arc<ClientConfig>,
     log: Arc<Log>,
     shared: Arc<Shared>,
-    news: Box<dyn Fn(News) + Send>,
+    notify: Box<dyn Fn(SenderEvent) + Send>,
 }
 
 impl Sending {
@@ -191,7 +191,7 @@ impl Sending {
             };
             let failed = match result {
                 Ok(mut opened) => match self.send(&mut opened) {
-                    Ok(told) => return Ok(told),
+                    Ok(reported) => return Ok(reported),
                     Err(error) => {
                         // One that got something through is tried again at once.
                         if opened.progress {
@@ -206,13 +206,13 @@ impl Sending {
                 return Err(failed);
             }
             if !failed.is_passing() {
-                (self.news)(News::Refused { why: failed.to_string() });
+                (self.notify)(SenderEvent::Refused { why: failed.to_string() });
                 return Err(failed);
             }
             let known =
                 self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_some();
             if !known {
-                (self.news)(News::Away { why: failed.to_string() });
+                (self.notify)(SenderEvent::Away { why: failed.to_string() });
             }
             self.trouble(Some(failed.to_string()));
             std::thread::sleep(wait);
@@ -241,11 +241,11 @@ impl Sending {
             connection.progress = true;
             let away = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
             if away.is_some() {
-                (self.news)(News::Back { offset });
+                (self.notify)(SenderEvent::Back { offset });
             }
             self.log.acknowledge(offset)?;
             if over || self.log.is_whole_at(offset) {
-                return connection.told();
+                return connection.reported();
             }
             // Little by little is dear for the other side, which makes each of it certain.
             if !matches!(&next, Next::Frames { bytes, .. } if *bytes > 1 << 20) {
@@ -364,7 +364,7 @@ impl Connection {
     }
 
     /// Waits for the result of the whole recording.
-    fn told(&mut self) -> Result<Vec<u8>> {
+    fn reported(&mut self) -> Result<Vec<u8>> {
         self.channel.within(FINISH);
         self.answer(Kind::Done)?;
         Ok(std::mem::take(&mut self.payload))

@@ -82,7 +82,7 @@ impl Collector {
         let (hub, config) = (self.hub.clone(), self.config.clone());
         if let Err(why) = admission.enter(address, limits.connections, limits.per_address) {
             if admission.may_complain(address) {
-                hub.tell(Happening::Cut { peer: address.to_string(), why: why.to_owned() });
+                hub.notify(Happening::Cut { peer: address.to_string(), why: why.to_owned() });
             }
             return;
         }
@@ -94,7 +94,7 @@ impl Collector {
             if let Err(error) = result
                 && entered.admission.may_complain(address)
             {
-                hub.tell(Happening::Cut { peer, why: error.to_string() });
+                hub.notify(Happening::Cut { peer, why: error.to_string() });
             }
         };
         // Without a thread it is as if there was no room; the peer will try again.

@@ -419,9 +419,9 @@ impl Session {
             Some(arriving) => arriving,
             None => arrivals.reopen(&self.folder).map_err(Error::Trace)?,
         };
-        let told = arriving.finish(&ending, &self.dropped).map_err(Error::Trace)?;
+        let reported = arriving.finish(&ending, &self.dropped).map_err(Error::Trace)?;
         self.end(Phase::Done)?;
-        Ok(told)
+        Ok(reported)
     }
 
     /// Nothing comes any more, and there is no ending: readers make of it what they can.

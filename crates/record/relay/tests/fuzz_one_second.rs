@@ -118,8 +118,8 @@ fn whatever_a_peer_sends_the_collector_stays_whole() {
     let mut spoken = 0;
     while begin.elapsed() < Duration::from_secs(1) {
         // A hub for a few conversations: another one has to be able to go on.
-        let tell = Box::new(|_| {});
-        let hub = Hub::open(&traces, &key, Box::new(Plain), Limits::default(), tell).unwrap();
+        let notify = Box::new(|_| {});
+        let hub = Hub::open(&traces, &key, Box::new(Plain), Limits::default(), notify).unwrap();
         for _ in 0..20 {
             let bytes = conversation(&mut random, &secret);
             let mut channel = Memory { from: &bytes, to: Vec::new() };

@@ -46,7 +46,7 @@ fn what_is_recorded_arrives_of_many_recorders() {
     }
     for (log, sender) in recorders {
         let delivery = sender.finish(PATIENCE, &never(), || {}).unwrap();
-        assert_eq!(delivery.told, b"dropped 0");
+        assert_eq!(delivery.reported, b"dropped 0");
         log.remove().unwrap();
         assert!(!log.folder().exists());
     }
@@ -136,7 +136,7 @@ fn while_the_collector_is_away_the_oldest_is_dropped_and_counted_on_both_sides()
     proxy.open();
     let delivery = sender.finish(PATIENCE, &never(), || {}).unwrap();
     let dropped = delivery.dropped.sum();
-    assert_eq!(delivery.told, format!("dropped {dropped}").into_bytes());
+    assert_eq!(delivery.reported, format!("dropped {dropped}").into_bytes());
     let arrived = places(&collector.folder.join("away.fettle/spool/0-Calls"));
     assert_eq!(arrived.len() as u64 + dropped, 1_000_000);
     assert!(arrived.is_sorted_by(|a, b| a < b), "in order, none twice");
@@ -172,7 +172,7 @@ fn what_could_not_be_sent_is_sent_later() {
     });
     let rest = std::sync::Arc::new(rest.expect("the log is free"));
     let delivery = send(to, &rest).finish(PATIENCE, &never(), || {}).unwrap();
-    assert_eq!(delivery.told, b"dropped 0");
+    assert_eq!(delivery.reported, b"dropped 0");
     let arrived = places(&collector.folder.join("later.fettle/spool/0-Calls"));
     assert_eq!(arrived, (0..2000).collect::<Vec<_>>());
 }

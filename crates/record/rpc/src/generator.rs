@@ -139,8 +139,8 @@ pub fn response(name: &str, bytes: &[u8]) -> Result<Made> {
 
 fn grpc_tools(request: &[u8], file: &str) -> Result<Made> {
     const NAME: &str = "python3 -m grpc_tools.protoc";
-    let told = |error: std::io::Error| failed(NAME, error);
-    let folder = tempfile::tempdir().map_err(told)?;
+    let reported = |error: std::io::Error| failed(NAME, error);
+    let folder = tempfile::tempdir().map_err(reported)?;
     let mut set = Vec::new();
     for field in Fields::of(request) {
         if let (15, file) = field? {
@@ -148,16 +148,16 @@ fn grpc_tools(request: &[u8], file: &str) -> Result<Made> {
         }
     }
     let descriptions = folder.path().join("set");
-    std::fs::write(&descriptions, set).map_err(told)?;
+    std::fs::write(&descriptions, set).map_err(reported)?;
     let out = folder.path().join("out");
-    std::fs::create_dir(&out).map_err(told)?;
+    std::fs::create_dir(&out).map_err(reported)?;
     let output = Command::new("python3")
         .args(["-m", "grpc_tools.protoc"])
         .arg(format!("--descriptor_set_in={}", descriptions.display()))
         .arg(format!("--grpc_python_out={}", out.display()))
         .arg(file)
         .output()
-        .map_err(told)?;
+        .map_err(reported)?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let last = said.trim().lines().last().unwrap_or("").to_owned();
@@ -165,7 +165,7 @@ fn grpc_tools(request: &[u8], file: &str) -> Result<Made> {
         return Err(failed(NAME, problem));
     }
     let mut made = Made { files: Vec::new(), abilities: vec![(2, 1)] };
-    read_folder(&out, &out, &mut made.files).map_err(told)?;
+    read_folder(&out, &out, &mut made.files).map_err(reported)?;
     made.files.sort();
     Ok(made)
 }

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_hooks_are_told_with_their_line() {
+    fn wrong_hooks_are_reported_with_their_line() {
         let message = |text: &str| Hooks::read("h", text, "go").unwrap_err().to_string();
         assert!(message("\n[go sometimes]\n").starts_with("h:2: there is no hook \"sometimes\""));
         assert!(message("x = 1\n").starts_with("h:1: a hook begins with"));

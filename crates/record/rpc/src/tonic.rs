@@ -29,7 +29,7 @@ use crate::{Hooks, Options, names, request, schema};
 /// What cannot be read or written, options and descriptions that are wrong, and stubs that are not as they should
 /// be.
 pub fn weave(descriptions: &Path, protos: &[&str], out: &Path, options: &str) -> Result<()> {
-    let told = |path: &Path, error: std::io::Error| Error::Generator {
+    let reported = |path: &Path, error: std::io::Error| Error::Generator {
         generator: path.display().to_string(),
         problem: error.to_string(),
     };
@@ -37,11 +37,11 @@ pub fn weave(descriptions: &Path, protos: &[&str], out: &Path, options: &str) ->
     let hooks = match &options.hooks {
         None => Hooks::default(),
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| told(path, error))?;
+            let text = std::fs::read_to_string(path).map_err(|error| reported(path, error))?;
             Hooks::read(&path.display().to_string(), &text, "rust")?
         }
     };
-    let set = std::fs::read(descriptions).map_err(|error| told(descriptions, error))?;
+    let set = std::fs::read(descriptions).map_err(|error| reported(descriptions, error))?;
     let mut asked = Request {
         wanted: protos.iter().map(|name| (*name).to_owned()).collect(),
         ..Request::default()
@@ -52,8 +52,9 @@ pub fn weave(descriptions: &Path, protos: &[&str], out: &Path, options: &str) ->
         }
     }
     let files = request::model(&asked)?;
-    let write =
-        |path: &Path, text: String| std::fs::write(path, text).map_err(|error| told(path, error));
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text).map_err(|error| reported(path, error))
+    };
     // prost writes a file for each package.
     let mut packages: BTreeMap<&str, File> = BTreeMap::new();
     for file in files.iter().filter(|file| !file.services.is_empty()) {
@@ -67,7 +68,7 @@ pub fn weave(descriptions: &Path, protos: &[&str], out: &Path, options: &str) ->
     for (package, file) in &packages {
         let name = format!("{}.rs", if package.is_empty() { "_" } else { package });
         let path = out.join(&name);
-        let text = std::fs::read_to_string(&path).map_err(|error| told(&path, error))?;
+        let text = std::fs::read_to_string(&path).map_err(|error| reported(&path, error))?;
         let mut text = Text { generator: weave::rust::GENERATOR, file: name, text };
         let job = Job { file, mode: options.mode, id: options.id, hooks: &hooks };
         weave::rust::weave(&mut text, &job)?;

@@ -88,7 +88,7 @@ fn problem(kind: u8, options: &[u8]) -> String {
 }
 
 #[test]
-fn options_that_cannot_be_are_told_with_line_and_column() {
+fn options_that_cannot_be_are_reported_with_line_and_column() {
     const TEXT: u8 = 9;
     const NUMBER: u8 = 5;
     const MESSAGE: u8 = 11;
@@ -98,17 +98,26 @@ fn options_that_cannot_be_are_told_with_line_and_column() {
     let redact = vec![0x80, 1, 1];
     assert_eq!(problem(TEXT, &key), "");
     assert_eq!(problem(TEXT, &redact), "");
-    let told = problem(TEXT, &[redact.clone(), key.clone()].concat());
-    assert!(told.starts_with("shop.proto:7:3: field card is marked debug_redact"), "{told}");
-    let told = problem(TEXT, &[redact, size.clone()].concat());
-    assert!(told.starts_with("shop.proto:7:3: field card is marked debug_redact"), "{told}");
-    let told = problem(MESSAGE, &key);
-    assert!(told.starts_with("shop.proto:7:3: field card is a message or repeated"), "{told}");
-    let told = problem(NUMBER, &size);
-    assert!(told.starts_with("shop.proto:7:3: field card has no size"), "{told}");
-    let told = problem(TEXT, &field(fettle_rpc::OPTION, &[9 << 3, 1]));
+    let reported = problem(TEXT, &[redact.clone(), key.clone()].concat());
     assert!(
-        told.starts_with("shop.proto:7:3: field card: (fettle) has a part with number 9"),
-        "{told}"
+        reported.starts_with("shop.proto:7:3: field card is marked debug_redact"),
+        "{reported}"
+    );
+    let reported = problem(TEXT, &[redact, size.clone()].concat());
+    assert!(
+        reported.starts_with("shop.proto:7:3: field card is marked debug_redact"),
+        "{reported}"
+    );
+    let reported = problem(MESSAGE, &key);
+    assert!(
+        reported.starts_with("shop.proto:7:3: field card is a message or repeated"),
+        "{reported}"
+    );
+    let reported = problem(NUMBER, &size);
+    assert!(reported.starts_with("shop.proto:7:3: field card has no size"), "{reported}");
+    let reported = problem(TEXT, &field(fettle_rpc::OPTION, &[9 << 3, 1]));
+    assert!(
+        reported.starts_with("shop.proto:7:3: field card: (fettle) has a part with number 9"),
+        "{reported}"
     );
 }

@@ -201,7 +201,7 @@ fn a_jump_out_of_a_commit_hangs_nobody() {
 
 /// The hole of a thread that is gone is passed although its slot has a new owner, who lives.
 #[test]
-fn a_dead_threads_hole_does_not_stop_its_heir() {
+fn a_dead_threads_hole_does_not_stop_its_successor() {
     let bench = Bench::new();
     let child = start(&bench, RESERVED, 't', Policy::Drop, 2, 10);
     wait_until_stopped(child.id());

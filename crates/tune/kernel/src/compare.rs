@@ -38,7 +38,7 @@ pub fn compare(installed: &mut Installed, turns: &Turns) -> Result<Measured> {
             format!("`{}` counted no work in most turns: put the kernel under load", turns.work);
         return Err(Error::Work(what));
     }
-    Ok(evaluate(&rounds, WorkUnit::Told))
+    Ok(evaluate(&rounds, WorkUnit::Given))
 }
 
 /// Takes rounds until they have shown enough.
@@ -49,7 +49,7 @@ fn take_rounds(
 ) -> Result<()> {
     for number in 0..turns.rounds.enough.max(turns.rounds.most) {
         rounds.extend(take_round(installed, turns, number % 2 == 1)?);
-        let is_over = |rounds: &Vec<_>| turns.rounds.are_over(&evaluate(rounds, WorkUnit::Told));
+        let is_over = |rounds: &Vec<_>| turns.rounds.are_over(&evaluate(rounds, WorkUnit::Given));
         if !rounds.is_empty() && is_over(rounds) {
             break;
         }

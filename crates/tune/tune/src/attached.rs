@@ -27,10 +27,10 @@ use fettle_live::{
     RunOptions, WaitFor,
 };
 use fettle_record::kernel::Running;
-use fettle_record::libraries::Keeper;
+use fettle_record::libraries::UndoRecorder;
 use fettle_record::modules::Modules;
 use fettle_record::record::{PERIOD, Watch, conduct};
-use fettle_record::room::find_hole;
+use fettle_record::room::find_gap;
 use fettle_record::session::{Attached, Recorder};
 use fettle_record::slots::Slots;
 use fettle_record::{Options, Outcome, RecordError};
@@ -96,11 +96,11 @@ pub fn record(
     let stop = Stop(watch.0);
     let explained = |error: TuneError| explained(process, error);
     let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted()).map_err(explained)?;
-    let mut family = ProcessGroup::of(process, alone);
-    let planned = plan(&target, &family, (options, folder), stop).map_err(explained)?;
-    let Planned { session, codes, known, mut notes, region, doors } = planned;
+    let mut process_group = ProcessGroup::of(process, alone);
+    let planned = plan(&target, &process_group, (options, folder), stop).map_err(explained)?;
+    let Planned { session, codes, known, mut notes, region, dlopen_hooks } = planned;
     let mut journal = Journal::create(folder, process)?;
-    let new = New { codes: &codes, region, doors: doors.as_ref() };
+    let new = New { codes: &codes, region, dlopen_hooks: dlopen_hooks.as_ref() };
     let (slots, installing, mut stops) = match prepare(&target, &mut journal, new, options) {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -116,22 +116,26 @@ pub fn record(
         folder,
         journals: [journal].into(),
         stops: Vec::new(),
-        without_doors: Vec::new(),
+        without_hooks: Vec::new(),
     };
     let mut installed = Installed::default();
-    let (outcome, taken_back) = std::thread::scope(|scope| {
+    let (outcome, reverted) = std::thread::scope(|scope| {
         let mut undoing = None;
         let run = |recorder: &mut Recorder<'_>, kernel: Option<&Running>| {
             recorder.notes.append(&mut notes);
             target.paths().for_each(|path| recorder.meets_library(path));
-            recorder.attach(Attached { slots_at: region.at, codes: known, keeper: keeper(&doors) });
-            observe(kernel, &family)?;
+            recorder.attach(Attached {
+                slots_at: region.at,
+                codes: known,
+                undo_recorder: undo_recorder(&dlopen_hooks),
+            });
+            observe(kernel, &process_group)?;
             let work = |following: &Following| {
-                changed.work(installing, &mut family, following, (duration, stop))
+                changed.work(installing, &mut process_group, following, (duration, stop))
             };
             let followed = follow(process, recorder, work);
-            recorder.notes.extend(left_alone(&family.left));
-            recorder.notes.extend(without_doors(&changed.without_doors));
+            recorder.notes.extend(left_unmodified(&process_group.left));
+            recorder.notes.extend(without_hooks(&changed.without_hooks));
             // The trace is made while processes are reverted.
             let back = changed.give_back();
             undoing = Some(scope.spawn(move || new.revert(folder, back)));
@@ -140,17 +144,17 @@ pub fn record(
             Ok(status)
         };
         let outcome: Result<Outcome, TuneError> = conduct(options, (&slots, session), run, watch);
-        let taken_back = match undoing {
+        let reverted = match undoing {
             Some(undoing) => {
                 undoing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
             None => new.revert(folder, changed.give_back()),
         };
-        (outcome, taken_back)
+        (outcome, reverted)
     });
-    let (outcome, taken_back) = (outcome.map_err(explained)?, taken_back?);
-    stops.extend(installed.stops.iter().chain(&changed.stops).chain(&taken_back.stops));
-    Ok(Recorded { outcome, installed, stops, stuck: taken_back.stuck })
+    let (outcome, reverted) = (outcome.map_err(explained)?, reverted?);
+    stops.extend(installed.stops.iter().chain(&changed.stops).chain(&reverted.stops));
+    Ok(Recorded { outcome, installed, stops, stuck: reverted.stuck })
 }
 
 /// What is installed in every process.
@@ -160,7 +164,7 @@ struct New<'a> {
     /// Where its threads have their slots.
     region: Region,
     /// For libraries that it opens later, if those are wanted.
-    doors: Option<&'a DlopenHooks>,
+    dlopen_hooks: Option<&'a DlopenHooks>,
 }
 
 impl New<'_> {
@@ -192,7 +196,7 @@ struct Changed<'a> {
     /// How long threads of the other processes were paused, each time.
     stops: Vec<Duration>,
     /// Why processes have no dlopen hook.
-    without_doors: Vec<(i32, String)>,
+    without_hooks: Vec<(i32, String)>,
 }
 
 impl Changed<'_> {
@@ -200,24 +204,24 @@ impl Changed<'_> {
     fn work(
         &mut self,
         installing: Installing<'_>,
-        family: &mut ProcessGroup<'_>,
+        process_group: &mut ProcessGroup<'_>,
         following: &Following,
         (duration, stop): (Option<Duration>, Stop<'_>),
     ) -> Result<Installed, TuneError> {
-        let installed = self.lead_first(installing)?;
-        self.take_in(family, following, stop)?;
+        let installed = self.install_in_leader(installing)?;
+        self.take_in(process_group, following, stop)?;
         wait(self.target.process, duration, stop);
         Ok(installed)
     }
 
     /// Patches the process that was named to run its rewritten text.
-    fn lead_first(&mut self, installing: Installing<'_>) -> Result<Installed, TuneError> {
+    fn install_in_leader(&mut self, installing: Installing<'_>) -> Result<Installed, TuneError> {
         let (process, table) = (self.target.process, installing.table());
         match installing.finish(&mut self.journals[0]) {
             // It has executed another program, which got its probes at exec.
-            Err(_) if process.lives() && !process.is_same() => Ok(Installed::default()),
+            Err(_) if process.is_alive() && !process.is_same() => Ok(Installed::default()),
             Ok(installed) => {
-                self.open_door(process, table);
+                self.give_hook(process, table);
                 Ok(installed)
             }
             failed => failed,
@@ -225,20 +229,20 @@ impl Changed<'_> {
     }
 
     /// Opens the dlopen hook of a process whose log is the newest.
-    fn open_door(&mut self, process: &Process, table: Option<(LiveAddr, usize)>) {
-        let Some(doors) = self.new.doors else { return };
+    fn give_hook(&mut self, process: &Process, table: Option<(LiveAddr, usize)>) {
+        let Some(dlopen_hooks) = self.new.dlopen_hooks else { return };
         let Some(journal) = self.journals.pop_back() else { return };
-        if let Err((journal, why)) = doors.open(process, journal, (table, self.new.codes)) {
+        if let Err((journal, why)) = dlopen_hooks.open(process, journal, (table, self.new.codes)) {
             self.journals.push_back(journal);
-            if process.lives() {
-                self.without_doors.push((process.pid(), why));
+            if process.is_alive() {
+                self.without_hooks.push((process.pid(), why));
             }
         }
     }
 
     /// All undo logs, and the rewritten text of processes that have libraries of their own.
     fn give_back(&mut self) -> (VecDeque<Journal>, HashMap<i32, Vec<Arc<Rewritten>>>) {
-        let (opened, codes) = self.new.doors.map(DlopenHooks::take).unwrap_or_default();
+        let (opened, codes) = self.new.dlopen_hooks.map(DlopenHooks::take).unwrap_or_default();
         self.journals.extend(opened);
         (std::mem::take(&mut self.journals), codes)
     }
@@ -247,14 +251,14 @@ impl Changed<'_> {
     /// process that is followed already has inherited its patches.
     fn take_in(
         &mut self,
-        family: &mut ProcessGroup<'_>,
+        process_group: &mut ProcessGroup<'_>,
         following: &Following,
         stop: Stop<'_>,
     ) -> Result<(), TuneError> {
-        let lead = family.lead;
-        family.for_each(|process| {
+        let leader = process_group.leader;
+        process_group.for_each(|process| {
             // The recording ends with the process that was named.
-            let done = process.pid() == lead.pid() || stop.is_wanted() || !lead.lives();
+            let done = process.pid() == leader.pid() || stop.is_wanted() || !leader.is_alive();
             if done { Ok(()) } else { self.take_in_one(process, following) }
         })
     }
@@ -262,45 +266,52 @@ impl Changed<'_> {
     /// Gives a process of the group what the first has, follows it, and leads it to its rewritten
     /// text. After a failure its changes are reverted at the end.
     fn take_in_one(&mut self, process: &Process, following: &Following) -> Result<(), TuneError> {
-        let by_door = self.new.doors.map(|doors| doors.inherit(process)).transpose()?.flatten();
-        if let Some((log, heir)) = by_door {
-            disown(log, &heir)?;
-        } else if let Some((journal, heir)) = fettle_live::inherited_from(&self.journals, process) {
-            disinherit(journal, &heir)?;
+        let by_hook = self
+            .new
+            .dlopen_hooks
+            .map(|dlopen_hooks| dlopen_hooks.inherit(process))
+            .transpose()?
+            .flatten();
+        if let Some((log, forked_child)) = by_hook {
+            disown(log, &forked_child)?;
+        } else if let Some((journal, forked_child)) =
+            fettle_live::inherited_from(&self.journals, process)
+        {
+            disinherit(journal, &forked_child)?;
         }
-        let target = self.target.of_relative(process);
+        let target = self.target.of_member(process);
         self.journals.push_back(Journal::create(self.folder, process)?);
         let journal = self.journals.back_mut().expect("just added");
-        let ((), stop) = process.while_paused(|halted| install::without_gs(halted))?;
+        let ((), stop) = process.while_paused(|paused| install::without_gs(paused))?;
         self.stops.push(stop);
         self.stops.extend(process.map_same(journal, self.new.region, self.memory)?);
         let installing = install_in(&target, journal, self.new)?;
         let table = installing.table();
         following.join(process)?;
         self.stops.extend(installing.finish(journal)?.stops);
-        self.open_door(process, table);
+        self.give_hook(process, table);
         Ok(())
     }
 }
 
 /// Records the kernel's events of a process group, too.
-fn observe(kernel: Option<&Running>, family: &ProcessGroup<'_>) -> Result<(), TuneError> {
+fn observe(kernel: Option<&Running>, process_group: &ProcessGroup<'_>) -> Result<(), TuneError> {
     let Some(kernel) = kernel else { return Ok(()) };
-    for process in family.members() {
+    for process in process_group.members() {
         match kernel.processes().observe_tree(process.pid() as u32) {
-            Err(error) if process.lives() => return Err(RecordError::from(error).into()),
+            Err(error) if process.is_alive() => return Err(RecordError::from(error).into()),
             _ => {}
         }
     }
     Ok(())
 }
 
-fn left_alone(left: &[(i32, String)]) -> Vec<String> {
-    let tell = |several: Several| {
+fn left_unmodified(left: &[(i32, String)]) -> Vec<String> {
+    let notify = |several: Several| {
         let (who, was) = several.who(("was", "were"));
         format!("{who} {was} not recorded: {}", several.why)
     };
-    Several::of(left).into_iter().map(tell).collect()
+    Several::of(left).into_iter().map(notify).collect()
 }
 
 /// An error that is due to the process's end, or to its exec, is reported as that.
@@ -318,12 +329,12 @@ fn explained(process: &Process, error: TuneError) -> TuneError {
     }
 }
 
-fn without_doors(without: &[(i32, String)]) -> Vec<String> {
-    let tell = |several: Several| {
+fn without_hooks(without: &[(i32, String)]) -> Vec<String> {
+    let notify = |several: Several| {
         let (who, _) = several.who(("", ""));
         format!("libraries that {who} opened later ran without probes: {}", several.why)
     };
-    Several::of(without).into_iter().map(tell).collect()
+    Several::of(without).into_iter().map(notify).collect()
 }
 
 fn without_probes((path, why): &(PathBuf, String)) -> String {
@@ -341,21 +352,21 @@ struct Planned {
     /// Where the slots go.
     region: Region,
     /// For libraries that are opened later, if those are wanted and can be had.
-    doors: Option<DlopenHooks>,
+    dlopen_hooks: Option<DlopenHooks>,
 }
 
 fn plan(
     target: &Target<'_>,
-    family: &ProcessGroup<'_>,
+    process_group: &ProcessGroup<'_>,
     (options, folder): (&Options, &Path),
     stop: Stop<'_>,
 ) -> Result<Planned, TuneError> {
     let process = target.process;
     let unfit = |why: String| TuneError::Unfit { pid: process.pid(), why };
-    let mut maps = family.maps()?;
+    let mut maps = process_group.maps()?;
     let len = options.slots().size();
     let no_room = || unfit("there is no room for the recording's memory in it".to_owned());
-    let at = find_hole(SLOTS_FROM, len, &maps).ok_or_else(no_room)?;
+    let at = find_gap(SLOTS_FROM, len, &maps).ok_or_else(no_room)?;
     let prot = Prot { read: true, write: true, exec: false };
     let region = Region { at, len, prot, shared: true };
     maps.push(install::taken(region));
@@ -363,16 +374,23 @@ fn plan(
     let wanted =
         Wanted { libraries: options.libraries.clone(), selection: options.selection.clone() };
     let (modules, mut notes) = crate::lift(target, &wanted, stop)?;
-    let doors = (!wanted.libraries.is_empty())
+    let dlopen_hooks = (!wanted.libraries.is_empty())
         .then(|| DlopenHooks::plan(target, (region, &maps), folder))
         .transpose();
-    let (doors, no_doors) = doors.map_or_else(|why| (None, Some(why)), |doors| (doors, None));
-    maps.extend(doors.iter().flat_map(|doors| doors.needs().0).copied().map(install::taken));
+    let (dlopen_hooks, no_hooks) =
+        dlopen_hooks.map_or_else(|why| (None, Some(why)), |dlopen_hooks| (dlopen_hooks, None));
+    maps.extend(
+        dlopen_hooks
+            .iter()
+            .flat_map(|dlopen_hooks| dlopen_hooks.needs().0)
+            .copied()
+            .map(install::taken),
+    );
     let (mut session, mut codes, mut known) = (options.modules(true), Vec::new(), Vec::new());
     for module in modules {
         stop.check(process.pid())?;
         let path = module.loaded.path.clone();
-        match new_code(process, module, options, (&mut session, &maps)) {
+        match rewritten_text(process, module, options, (&mut session, &maps)) {
             Ok((code, new)) => {
                 maps.extend([install::taken(code.text), install::taken(code.constants)]);
                 codes.push(Arc::new(code));
@@ -384,21 +402,21 @@ fn plan(
     match (codes.is_empty(), notes.first()) {
         (true, Some((path, why))) => Err(unfit(format!("{}: {why}", path.display()))),
         _ => {
-            let no_doors: Vec<_> = no_doors.map(|why| (process.pid(), why)).into_iter().collect();
-            let no_doors = without_doors(&no_doors);
-            let notes = notes.iter().map(without_probes).chain(no_doors).collect();
-            Ok(Planned { session, codes, known, notes, region, doors })
+            let no_hooks: Vec<_> = no_hooks.map(|why| (process.pid(), why)).into_iter().collect();
+            let no_hooks = without_hooks(&no_hooks);
+            let notes = notes.iter().map(without_probes).chain(no_hooks).collect();
+            Ok(Planned { session, codes, known, notes, region, dlopen_hooks })
         }
     }
 }
 
 /// What answers at the dlopen hooks, if there are any.
-fn keeper(doors: &Option<DlopenHooks>) -> Option<Box<dyn Keeper>> {
-    doors.clone().map(|doors| Box::new(doors) as Box<dyn Keeper>)
+fn undo_recorder(dlopen_hooks: &Option<DlopenHooks>) -> Option<Box<dyn UndoRecorder>> {
+    dlopen_hooks.clone().map(|dlopen_hooks| Box::new(dlopen_hooks) as Box<dyn UndoRecorder>)
 }
 
 /// Rewritten text of a module, which is added to the session; or why it has none.
-fn new_code(
+fn rewritten_text(
     process: &Process,
     module: Module,
     options: &Options,
@@ -415,7 +433,7 @@ fn new_code(
             wants: &wants,
             callers: Callers::Others,
         };
-        module.new_code(process, &recipe, maps)?
+        module.rewritten_text(process, &recipe, maps)?
     };
     let (path, file) = (module.loaded.called(process), module.as_in_file());
     let added = session.add(&path, module.image, code.plan.clone(), arguments);
@@ -444,7 +462,7 @@ fn prepare<'a>(
     options: &Options,
 ) -> Result<Prepared<'a>, TuneError> {
     let (process, region) = (target.process, new.region);
-    let ((), stop) = process.while_paused(|halted| install::without_gs(halted))?;
+    let ((), stop) = process.while_paused(|paused| install::without_gs(paused))?;
     let no_memory = |error: LiveError| match &error {
         LiveError::Remote { source, .. } if source.kind() == ErrorKind::OutOfMemory => {
             let why = format!(
@@ -468,12 +486,12 @@ fn prepare<'a>(
 fn install_in<'a>(
     target: &'a Target<'a>,
     journal: &mut Journal,
-    New { codes, region, doors }: New<'a>,
+    New { codes, region, dlopen_hooks }: New<'a>,
 ) -> Result<Installing<'a>, TuneError> {
-    let besides = doors.map_or((&[][..], 0), DlopenHooks::needs);
+    let others = dlopen_hooks.map_or((&[][..], 0), DlopenHooks::needs);
     let codes = codes.iter().map(|code| &**code);
-    let installing = Installing::begin(target, journal, codes, besides)?;
-    doors.map_or(Ok(()), |doors| doors.fill(target.process))?;
+    let installing = Installing::begin(target, journal, codes, others)?;
+    dlopen_hooks.map_or(Ok(()), |dlopen_hooks| dlopen_hooks.fill(target.process))?;
     journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
     Ok(installing)
 }
@@ -498,7 +516,7 @@ fn follow(
 fn wait(process: &Process, duration: Option<Duration>, stop: Stop<'_>) {
     let begin = Instant::now();
     let over = || duration.is_some_and(|time| begin.elapsed() >= time);
-    while !stop.is_wanted() && !over() && process.lives() {
+    while !stop.is_wanted() && !over() && process.is_alive() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -14,7 +14,7 @@ pub enum WorkUnit {
     /// A system call: servers may use others (`recvmsg`) for what they do.
     SystemCall,
     /// The unit of a command's number.
-    Told,
+    Given,
 }
 
 /// The result of a comparison.
@@ -48,7 +48,7 @@ impl Measured {
     pub fn percent(&self) -> String {
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         let (ratio, low, high) = (percent(self.ratio), percent(self.low), percent(self.high));
-        format!("{ratio:+.1} % of processor time [95 % interval {low:+.1} to {high:+.1}]")
+        format!("{ratio:+.1} % of CPU time [95 % interval {low:+.1} to {high:+.1}]")
     }
 
     /// Whether rewritten text is slower for certain.
@@ -193,7 +193,7 @@ mod tests {
         let mut rounds = Vec::new();
         loop {
             rounds.push((1.0, (gain + noise * by.next()).exp()));
-            let measured = evaluate(&rounds, WorkUnit::Told);
+            let measured = evaluate(&rounds, WorkUnit::Given);
             if limit.are_over(&measured) {
                 return measured;
             }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn one_round_says_nothing() {
-        let one = evaluate(&[(1.0, 0.5)], WorkUnit::Told);
+        let one = evaluate(&[(1.0, 0.5)], WorkUnit::Given);
         assert_eq!((one.low, one.high, one.verdict()), (0.0, f64::INFINITY, Verdict::Undecided));
     }
 
@@ -247,12 +247,12 @@ mod tests {
                 })
                 .collect()
         };
-        let gain = evaluate(&noisy(0.95), WorkUnit::Told);
+        let gain = evaluate(&noisy(0.95), WorkUnit::Given);
         assert!(gain.is_gain() && (gain.ratio - 0.95).abs() < 0.001, "{gain:?}");
         assert!(gain.low < gain.ratio && gain.ratio < gain.high);
-        let none = evaluate(&noisy(1.0), WorkUnit::Told);
+        let none = evaluate(&noisy(1.0), WorkUnit::Given);
         assert!(!none.is_gain() && none.low < 1.0 && none.high > 1.0, "{none:?}");
-        let loss = evaluate(&noisy(1.05), WorkUnit::Told);
+        let loss = evaluate(&noisy(1.05), WorkUnit::Given);
         assert!(loss.is_loss() && !loss.is_gain() && !none.is_loss());
     }
 
@@ -260,9 +260,9 @@ mod tests {
     fn a_disturbed_comparison_is_outweighed_by_another() {
         let disturbed =
             [(100.0, 60.0), (100.0, 95.0), (100.0, 130.0), (100.0, 80.0), (100.0, 75.0)];
-        let disturbed = evaluate(&disturbed, WorkUnit::Told);
+        let disturbed = evaluate(&disturbed, WorkUnit::Given);
         assert!(!disturbed.is_gain() && !disturbed.is_loss(), "{disturbed:?}");
-        let more = evaluate(&[(100.0, 78.0); 10], WorkUnit::Told);
+        let more = evaluate(&[(100.0, 78.0); 10], WorkUnit::Given);
         let both = disturbed.with(&more);
         assert!(both.is_gain() && both.ratios.len() == 15, "{both:?}");
         assert!((both.ns.1 - (disturbed.ns.1 + 2.0 * more.ns.1) / 3.0).abs() < 1e-9);

@@ -30,7 +30,7 @@ use crate::patch_sites::Callers;
 use crate::profile::ByFunction;
 use crate::rewritten::Rewritten;
 use crate::stop::Stop;
-use crate::switching::Ways;
+use crate::switching::PatchSet;
 use crate::target::Target;
 use crate::targets::Targets;
 
@@ -48,7 +48,7 @@ pub struct Profile {
     pub modules: Vec<ByFunction>,
     /// If nothing was counted but sampled: the number of samples, and of those in functions that
     /// can be laid out.
-    pub looks: Option<(u64, u64)>,
+    pub pc_samples: Option<(u64, u64)>,
     /// Functions whose counts do not add up: some control flow was not counted.
     pub inconsistent: u64,
     /// Calls and jumps between blocks that were counted.
@@ -72,10 +72,10 @@ impl Profile {
     /// # Errors
     ///
     /// When one of them still has copies with counters.
-    pub fn is_taken_back(&self, family: &ProcessGroup<'_>) -> Result<(), TuneError> {
-        let lead = family.lead.pid();
-        let first = family.members().next().map_or(lead, Process::pid);
-        let Some((pid, why)) = self.stuck.iter().find(|(pid, _)| [lead, first].contains(pid))
+    pub fn is_reverted(&self, process_group: &ProcessGroup<'_>) -> Result<(), TuneError> {
+        let leader = process_group.leader.pid();
+        let first = process_group.members().next().map_or(leader, Process::pid);
+        let Some((pid, why)) = self.stuck.iter().find(|(pid, _)| [leader, first].contains(pid))
         else {
             return Ok(());
         };
@@ -121,20 +121,20 @@ const WATCHED: Duration = Duration::from_millis(200);
 /// # Errors
 ///
 /// When the process cannot be changed. Where threads do not leave the copies with counters, those
-/// stay mapped ([`Profile::is_taken_back`]), and `fettle undo` unmaps them later.
+/// stay mapped ([`Profile::is_reverted`]), and `fettle undo` unmaps them later.
 pub fn count(
-    (target, family): (&Target<'_>, &ProcessGroup<'_>),
+    (target, process_group): (&Target<'_>, &ProcessGroup<'_>),
     folder: &Path,
     modules: &[Module],
     selection: &Selection,
     time: Duration,
     stop: Stop<'_>,
 ) -> Result<Profile, TuneError> {
-    let lead = target.process.pid();
-    let early = || stop.wait(lead, time / EARLY);
-    let wait = || stop.wait(lead, time - time / EARLY);
-    let wait = Wait { early: Some(&early), counting: &wait, taking_back: PATIENCE };
-    count_while((target, family), folder, modules, selection, stop, wait)
+    let leader = target.process.pid();
+    let early = || stop.wait(leader, time / EARLY);
+    let wait = || stop.wait(leader, time - time / EARLY);
+    let wait = Wait { early: Some(&early), counting: &wait, reverting: PATIENCE };
+    count_while((target, process_group), folder, modules, selection, stop, wait)
         .map(|counted| counted.profile)
 }
 
@@ -156,7 +156,7 @@ pub struct Wait<'a> {
     pub counting: &'a dyn Fn() -> Result<(), TuneError>,
     /// How long threads have to leave copies with counters. Copies that some thread does not leave
     /// stay mapped ([`Profile::stuck`]): `fettle undo` unmaps them later.
-    pub taking_back: Duration,
+    pub reverting: Duration,
 }
 
 /// As [`count()`], with the times of `wait`.
@@ -165,20 +165,20 @@ pub struct Wait<'a> {
 ///
 /// When the process cannot be changed, and errors of waiting.
 pub fn count_while(
-    (target, family): (&Target<'_>, &ProcessGroup<'_>),
+    (target, process_group): (&Target<'_>, &ProcessGroup<'_>),
     folder: &Path,
     modules: &[Module],
     selection: &Selection,
     stop: Stop<'_>,
     wait: Wait<'_>,
 ) -> Result<Counted, TuneError> {
-    let lead = target.process.pid();
-    let copies = copies(target, family, modules, selection)?;
-    let (mut counting, mut trouble) = begin_all((target, family), folder, &copies, stop)?;
+    let leader = target.process.pid();
+    let copies = copies(target, process_group, modules, selection)?;
+    let (mut counting, mut trouble) = begin_all((target, process_group), folder, &copies, stop)?;
     let mut profile = Profile { processes: counting.len(), ..Profile::default() };
     if trouble.is_none() {
-        let led = osr_entries(&copies, &mut counting, &mut profile.stops);
-        trouble = led.err().map(TuneError::from);
+        let entered = osr_entries(&copies, &mut counting, &mut profile.stops);
+        trouble = entered.err().map(TuneError::from);
     }
     let mut early = None;
     if trouble.is_none() {
@@ -195,24 +195,24 @@ pub fn count_while(
     let reading = Reading::take(&copies, &counting);
     let mut undo: VecDeque<Journal> = VecDeque::new();
     for one in counting {
-        if one.process.pid() == lead {
+        if one.process.pid() == leader {
             profile.installed = one.installed;
         }
         undo.push_back(one.journal);
     }
     let codes = |_| copies.codes.iter().collect();
-    let taken_back = revert(folder, undo, &codes, wait.taking_back)?;
-    profile.stops.extend(taken_back.stops);
-    profile.stuck = taken_back.stuck;
+    let reverted = revert(folder, undo, &codes, wait.reverting)?;
+    profile.stops.extend(reverted.stops);
+    profile.stuck = reverted.stuck;
     if let Some(error) = trouble {
         return Err(error);
     }
-    let told_early =
+    let reported_early =
         |first, f: &PlannedFunction| early.as_ref().is_some_and(|e| e.is_enough(first, f));
     (profile.modules, profile.inconsistent) =
-        reading.by_function(&copies, modules, |first, f| !told_early(first, f));
+        reading.by_function(&copies, modules, |first, f| !reported_early(first, f));
     if let Some(early) = &early {
-        let (counted, inconsistent) = early.by_function(&copies, modules, told_early);
+        let (counted, inconsistent) = early.by_function(&copies, modules, reported_early);
         profile.inconsistent += inconsistent;
         profile.early = counted.iter().map(ByFunction::len).sum();
         // What they counted later, because threads were still in them, is not added.
@@ -300,13 +300,13 @@ fn retire(
     counting: &[Counting<'_>],
     reading: &Reading,
 ) -> Result<Vec<Duration>, TuneError> {
-    let mut ways = Ways::default();
+    let mut patch_set = PatchSet::default();
     for (code, (_, first)) in copies.codes.iter().zip(&copies.places) {
-        ways.add_only(code, |f| reading.is_enough(*first, &code.plan.functions[f]));
+        patch_set.add_only(code, |f| reading.is_enough(*first, &code.plan.functions[f]));
     }
     let mut stops = Vec::new();
     for one in counting {
-        match ways.lead(one.process, false, &ways.places(one.process)) {
+        match patch_set.switch(one.process, false, &patch_set.places(one.process)) {
             Ok(stopped) => stops.extend(stopped),
             // A process that has ended counts no more.
             Err(_) if !one.process.is_same() => {}
@@ -319,13 +319,13 @@ fn retire(
 /// Copies with counters of all functions of all modules.
 fn copies(
     target: &Target<'_>,
-    family: &ProcessGroup<'_>,
+    process_group: &ProcessGroup<'_>,
     modules: &[Module],
     selection: &Selection,
 ) -> Result<Copies, TuneError> {
     let process = target.process;
     let unfit = |why: &str| TuneError::Unfit { pid: process.pid(), why: why.to_owned() };
-    let mut maps = family.maps()?;
+    let mut maps = process_group.maps()?;
     let mut places = Vec::new();
     let mut codes = Vec::new();
     let mut counters = 0u64;
@@ -341,7 +341,7 @@ fn copies(
             wants: &wants,
             callers: Callers::Others,
         };
-        let code = match module.new_code(process, &recipe, &maps) {
+        let code = match module.rewritten_text(process, &recipe, &maps) {
             Ok(code) => code,
             Err(why) => {
                 trouble.get_or_insert(format!("{}: {why}", module.loaded.path.display()));
@@ -359,24 +359,27 @@ fn copies(
     if let Some(why) = trouble.filter(|_| codes.is_empty()) {
         return Err(unfit(&why));
     }
-    let threads = family.members().map(Process::threads).max().unwrap_or(1);
+    let threads = process_group.members().map(Process::threads).max().unwrap_or(1);
     let counters = Counters::new(counters, threads, &maps)
         .ok_or_else(|| unfit("there is no room for counters"))?;
     Ok(Copies { codes, places, counters })
 }
 
 /// The processes that are counted, or sampled.
-pub(crate) fn workers(family: &ProcessGroup<'_>, stop: Stop<'_>) -> Result<Vec<i32>, TuneError> {
+pub(crate) fn workers(
+    process_group: &ProcessGroup<'_>,
+    stop: Stop<'_>,
+) -> Result<Vec<i32>, TuneError> {
     let times = || -> Vec<(i32, u64)> {
         let time = |p: &Process| Some((p.pid(), p.cpu_ns()?));
-        family.members().filter_map(time).collect()
+        process_group.members().filter_map(time).collect()
     };
-    let lead = family.lead.pid();
-    if family.others.is_empty() {
-        return Ok(vec![lead]);
+    let leader = process_group.leader.pid();
+    if process_group.others.is_empty() {
+        return Ok(vec![leader]);
     }
     let before = times();
-    stop.wait(lead, WATCHED)?;
+    stop.wait(leader, WATCHED)?;
     let mut used: Vec<(u64, i32)> = times()
         .into_iter()
         .filter_map(|(pid, now)| {
@@ -386,31 +389,33 @@ pub(crate) fn workers(family: &ProcessGroup<'_>, stop: Stop<'_>) -> Result<Vec<i
         .collect();
     used.sort_unstable_by(|a, b| b.cmp(a));
     let mut workers: Vec<i32> = used.into_iter().take(WORKERS).map(|(_, pid)| pid).collect();
-    workers.extend(family.members().next().map(Process::pid));
-    workers.push(lead);
+    workers.extend(process_group.members().next().map(Process::pid));
+    workers.push(leader);
     Ok(workers)
 }
 
 /// Begins to count in the busiest processes of the process group. Returns why the process that was
 /// named could not be counted, if so.
 fn begin_all<'a>(
-    (target, family): (&Target<'_>, &'a ProcessGroup<'_>),
+    (target, process_group): (&Target<'_>, &'a ProcessGroup<'_>),
     folder: &Path,
     copies: &Copies,
     stop: Stop<'_>,
 ) -> Result<(Vec<Counting<'a>>, Option<TuneError>), TuneError> {
-    let lead = target.process.pid();
-    let workers = workers(family, stop)?;
+    let leader = target.process.pid();
+    let workers = workers(process_group, stop)?;
     let mut counting = Vec::new();
-    for target in family.targets(target).iter().filter(|t| workers.contains(&t.process.pid())) {
+    for target in
+        process_group.targets(target).iter().filter(|t| workers.contains(&t.process.pid()))
+    {
         // Borrowed from the process group, as the target does.
         let pid = target.process.pid();
-        let Some(process) = family.members().find(|p| p.pid() == pid) else { continue };
+        let Some(process) = process_group.members().find(|p| p.pid() == pid) else { continue };
         match begin(target, folder, copies) {
             Ok((journal, installed, counts)) => {
                 counting.push(Counting { process, journal, installed, counts });
             }
-            Err(_) if pid != lead => {}
+            Err(_) if pid != leader => {}
             Err(error) => return Ok((counting, Some(error))),
         }
     }

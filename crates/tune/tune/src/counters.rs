@@ -36,7 +36,7 @@ impl Counters {
     pub(crate) fn new(words: u64, threads: usize, maps: &[Mapping]) -> Option<Counters> {
         let bank = (words * 8).max(1).next_multiple_of(PAGE);
         let banks = threads.clamp(1, MOST_BANKS) as u64;
-        let at = fettle_record::room::find_hole(FROM, bank * banks, maps)?;
+        let at = fettle_record::room::find_gap(FROM, bank * banks, maps)?;
         let prot = Prot { read: true, write: true, exec: false };
         // Forked children add to the same counters, and may end before they are read.
         Some(Counters { region: Region { at, len: bank * banks, prot, shared: true }, banks })

@@ -15,7 +15,7 @@ use fettle_live::{
     DlopenHook, Entry, Journal, LiveAddr, LiveError, MappedFiles, Mapping, Member, Patch, Process,
     Record, Region, Undoing,
 };
-use fettle_record::libraries::{Hung, Keeper, Loader, Opened, REGIONS, Space};
+use fettle_record::libraries::{HookSite, Loader, Opened, REGIONS, Space, UndoRecorder};
 use fettle_record::modules::open_image;
 use fettle_record::room::AddressSpace;
 use fettle_record::slots::ALIVE_AT;
@@ -34,7 +34,7 @@ const LOADING: Duration = Duration::from_secs(2);
 /// The dlopen hooks of a process group: all at the same addresses.
 #[derive(Clone)]
 pub(crate) struct DlopenHooks {
-    hung: Arc<Hung>,
+    hook_site: Arc<HookSite>,
     /// The loader's list, as the processes' executable knows it.
     list: LiveAddr,
     folder: PathBuf,
@@ -75,28 +75,28 @@ impl DlopenHooks {
     ) -> Result<DlopenHooks, String> {
         let loader = target.loader().ok_or("its loader is not in its own list")?;
         let image = open_image(&loader.file).map_err(|error| error.to_string())?;
-        let hung = Loader::of(image)?.hang(
+        let hook_site = Loader::of(image)?.hang(
             loader.bias,
             slots.at.0 + ALIVE_AT,
             AddressSpace::of(target.process.pid(), maps),
         )?;
-        if target.list != hung.r_debug {
+        if target.list != hook_site.r_debug {
             return Err("its list of libraries is not its loader's".to_owned());
         }
-        let (hung, list) = (Arc::new(hung), target.list);
-        Ok(DlopenHooks { hung, list, folder: folder.to_owned(), state: Arc::default() })
+        let (hook_site, list) = (Arc::new(hook_site), target.list);
+        Ok(DlopenHooks { hook_site, list, folder: folder.to_owned(), state: Arc::default() })
     }
 
     /// Memory that each process needs for it, and how many libraries it may open.
     pub(crate) fn needs(&self) -> (&[Region], usize) {
-        (&self.hung.regions, REGIONS)
+        (&self.hook_site.regions, REGIONS)
     }
 
     /// Fills that memory.
     pub(crate) fn fill(&self, process: &Process) -> Result<(), LiveError> {
-        let door = &self.hung.door;
-        process.fill(door.code, &door.code())?;
-        process.fill(door.table, &DlopenHook::empty_table())
+        let dlopen_hook = &self.hook_site.dlopen_hook;
+        process.fill(dlopen_hook.code, &dlopen_hook.code())?;
+        process.fill(dlopen_hook.table, &DlopenHook::empty_table())
     }
 
     /// Patches a process's `r_debug` hook to jump to its dlopen hook. From then on its log is kept
@@ -111,14 +111,14 @@ impl DlopenHooks {
         mut journal: Journal,
         (table, codes): (Option<(LiveAddr, usize)>, &[Arc<Rewritten>]),
     ) -> Result<(), (Journal, String)> {
-        let patches = [self.hung.jump.clone()];
+        let patches = [self.hook_site.jump.clone()];
         let places = MappedFiles::look(process, &patches);
         let written =
             journal.add(places.entries().chain(patches.iter().cloned().map(Entry::Write)));
         let opened = written.and_then(|()| process.patch(&patches, &places));
         let why = match opened {
             Ok(patched) if patched.left.is_empty() => None,
-            Ok(_) => Some("its loader has been changed by somebody else".to_owned()),
+            Ok(_) => Some("its loader has been changed by another program".to_owned()),
             Err(error) => Some(error.to_string()),
         };
         if let Some(why) = why {
@@ -130,15 +130,15 @@ impl DlopenHooks {
             // have begun to run; one that is not has not.
             let mut state = self.state();
             if let Some(known) = Target::listed(process, self.list) {
-                let table = table.unwrap_or((self.hung.regions_at, 0));
-                let space = Space::of_running(self.hung.door, table, self.list, known);
+                let table = table.unwrap_or((self.hook_site.regions_at, 0));
+                let space = Space::of_running(self.hook_site.dlopen_hook, table, self.list, known);
                 state.spaces.insert(process.pid(), space);
                 state.journals.insert(process.pid(), journal);
                 state.codes.insert(process.pid(), codes.to_vec());
                 return Ok(());
             }
             drop(state);
-            if begun.elapsed() > LOADING || !process.lives() {
+            if begun.elapsed() > LOADING || !process.is_alive() {
                 return Err((journal, "its loader is at work all the time".to_owned()));
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -152,11 +152,12 @@ impl DlopenHooks {
         process: &Process,
     ) -> Result<Option<(Journal, Member)>, TuneError> {
         let state = self.state();
-        let Some((journal, heir)) = fettle_live::inherited_from(state.journals.values(), process)
+        let Some((journal, forked_child)) =
+            fettle_live::inherited_from(state.journals.values(), process)
         else {
             return Ok(None);
         };
-        Ok(Some((fettle_live::inherit(journal, &heir)?, heir)))
+        Ok(Some((fettle_live::inherit(journal, &forked_child)?, forked_child)))
     }
 
     /// The undo logs, and rewritten text by process.
@@ -190,9 +191,10 @@ impl State {
             // Its siblings have inherited much the same, but may have ended.
             let parent = fettle_live::parent_of(pid).and_then(|parent| self.journals.get(&parent));
             let all = parent.into_iter().chain(self.journals.values());
-            let (journal, heir) = fettle_live::inherited_from(all, &process).ok_or_else(gone)?;
+            let (journal, forked_child) =
+                fettle_live::inherited_from(all, &process).ok_or_else(gone)?;
             let codes = self.codes.get(&journal.pid()).cloned().unwrap_or_default();
-            let journal = fettle_live::inherit(journal, &heir)?;
+            let journal = fettle_live::inherit(journal, &forked_child)?;
             self.insert(journal, &codes);
             self.forget_ended(folder);
             self.spent += begun.elapsed();
@@ -222,8 +224,8 @@ impl State {
             let Ok(undone) = fettle_live::undo(journal, Undoing::within(Duration::ZERO)) else {
                 continue;
             };
-            for heir in undone.heirs {
-                if let Ok(Some(journal)) = Journal::open(folder, heir) {
+            for forked_child in undone.forked_children {
+                if let Ok(Some(journal)) = Journal::open(folder, forked_child) {
                     self.insert(journal, &codes);
                 }
             }
@@ -231,7 +233,7 @@ impl State {
     }
 }
 
-impl Keeper for DlopenHooks {
+impl UndoRecorder for DlopenHooks {
     fn space(&mut self, pid: i32) -> Option<Space> {
         self.state().spaces.remove(&pid)
     }

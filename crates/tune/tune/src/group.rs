@@ -15,7 +15,7 @@ const LOOKS: usize = 8;
 #[derive(Debug)]
 pub struct ProcessGroup<'a> {
     /// The process that was named.
-    pub lead: &'a Process,
+    pub leader: &'a Process,
     /// The other processes, the oldest first.
     pub others: Vec<Process>,
     /// Processes of the group that cannot be changed, and why.
@@ -26,30 +26,31 @@ pub struct ProcessGroup<'a> {
 
 impl<'a> ProcessGroup<'a> {
     /// The living processes of `lead`'s group, or none.
-    pub fn of(lead: &'a Process, alone: bool) -> ProcessGroup<'a> {
-        let mut family = ProcessGroup { lead, others: Vec::new(), left: Vec::new(), alone };
-        family.look();
-        family
+    pub fn of(leader: &'a Process, alone: bool) -> ProcessGroup<'a> {
+        let mut process_group =
+            ProcessGroup { leader, others: Vec::new(), left: Vec::new(), alone };
+        process_group.look();
+        process_group
     }
 
     /// Adds processes that were forked meanwhile; returns how many. Those that are followed are not
     /// among them: they were forked by one that is, and have inherited its patches.
     pub fn look(&mut self) -> usize {
         let before = self.others.len();
-        for relative in self.all() {
-            let known = self.members().any(|p| p.pid() == relative.pid)
-                || self.left.iter().any(|(pid, _)| *pid == relative.pid);
+        for member in self.all() {
+            let known = self.members().any(|p| p.pid() == member.pid)
+                || self.left.iter().any(|(pid, _)| *pid == member.pid);
             if known {
                 continue;
             }
-            match Process::open(relative.pid) {
+            match Process::open(member.pid) {
                 // It may have executed another program since.
-                Ok(process) if process.space() == self.lead.space() => self.others.push(process),
+                Ok(process) if process.space() == self.leader.space() => self.others.push(process),
                 Ok(_) => {}
-                Err(_) if fettle_live::start_time(relative.pid) != Some(relative.start_time) => {}
-                Err(_) if fettle_live::has_ended(relative.pid) => {}
-                Err(_) if fettle_live::is_followed(relative.pid) => {}
-                Err(error) => self.left.push((relative.pid, error.reason())),
+                Err(_) if fettle_live::start_time(member.pid) != Some(member.start_time) => {}
+                Err(_) if fettle_live::has_ended(member.pid) => {}
+                Err(_) if fettle_live::is_followed(member.pid) => {}
+                Err(error) => self.left.push((member.pid, error.reason())),
             }
         }
         self.others.len() - before
@@ -65,7 +66,7 @@ impl<'a> ProcessGroup<'a> {
         &mut self,
         mut work: impl FnMut(&Process) -> Result<(), TuneError>,
     ) -> Result<(), TuneError> {
-        let lead = self.lead.pid();
+        let leader = self.leader.pid();
         let mut done: Vec<i32> = Vec::new();
         for _ in 0..LOOKS {
             let mut left = Vec::new();
@@ -77,7 +78,7 @@ impl<'a> ProcessGroup<'a> {
                 done.push(pid);
                 match work(process) {
                     Ok(()) => {}
-                    Err(error) if pid == lead => return Err(error),
+                    Err(error) if pid == leader => return Err(error),
                     Err(_) if !process.is_same() => {}
                     Err(error) => left.push((pid, error.reason())),
                 }
@@ -99,14 +100,14 @@ impl<'a> ProcessGroup<'a> {
 
     /// All processes of the group that live now.
     pub fn all(&self) -> Vec<Member> {
-        let mut all = members_of(self.lead);
-        all.retain(|r| !self.alone || r.pid == self.lead.pid());
+        let mut all = members_of(self.leader);
+        all.retain(|r| !self.alone || r.pid == self.leader.pid());
         all
     }
 
     /// The processes that are to be changed, the oldest first: a parent comes before its children.
     pub fn members(&self) -> impl Iterator<Item = &Process> {
-        let mut all: Vec<&Process> = self.others.iter().chain([self.lead]).collect();
+        let mut all: Vec<&Process> = self.others.iter().chain([self.leader]).collect();
         all.sort_by_key(|p| (p.start_time(), p.pid()));
         all.into_iter()
     }
@@ -118,8 +119,8 @@ impl<'a> ProcessGroup<'a> {
     }
 
     /// The modules of all members.
-    pub fn targets(&self, lead: &Target<'_>) -> Vec<Target<'_>> {
-        self.members().map(|process| lead.of_relative(process)).collect()
+    pub fn targets(&self, leader: &Target<'_>) -> Vec<Target<'_>> {
+        self.members().map(|process| leader.of_member(process)).collect()
     }
 
     /// What is mapped in any of them.
@@ -128,7 +129,7 @@ impl<'a> ProcessGroup<'a> {
     ///
     /// When the process that was named has ended.
     pub fn maps(&self) -> Result<Vec<Mapping>, TuneError> {
-        let mut maps = self.lead.maps()?;
+        let mut maps = self.leader.maps()?;
         for process in &self.others {
             maps.extend(process.maps().unwrap_or_default());
         }
@@ -141,7 +142,7 @@ impl<'a> ProcessGroup<'a> {
     /// oldest that it has not waited for yet.
     pub fn cpu_ns(&self) -> Option<u64> {
         if self.alone {
-            return self.lead.cpu_ns();
+            return self.leader.cpu_ns();
         }
         let times = self.all().into_iter().filter_map(|r| r.cpu_ns());
         Some(times.map(|(own, children)| own + children).sum())
@@ -150,7 +151,7 @@ impl<'a> ProcessGroup<'a> {
     /// Calls that read or write, of all.
     pub fn io_calls(&self) -> Option<u64> {
         if self.alone {
-            return self.lead.io_calls();
+            return self.leader.io_calls();
         }
         Some(self.all().into_iter().filter_map(|r| r.io_calls()).sum())
     }

@@ -49,41 +49,43 @@ impl<'a> GroupPatches<'a> {
     pub(crate) fn install(
         &mut self,
         target: &Target<'_>,
-        family: &mut ProcessGroup<'_>,
+        process_group: &mut ProcessGroup<'_>,
     ) -> Result<Installed, TuneError> {
-        let lead = target.process.pid();
-        let mut of_lead = None;
-        family.for_each(|process| {
-            let installed = self.install_in(&target.of_relative(process))?;
-            if process.pid() == lead {
-                of_lead = installed;
+        let leader = target.process.pid();
+        let mut of_leader = None;
+        process_group.for_each(|process| {
+            let installed = self.install_in(&target.of_member(process))?;
+            if process.pid() == leader {
+                of_leader = installed;
             }
             Ok(())
         })?;
-        let mut installed = of_lead.ok_or(LiveError::Gone { pid: lead })?;
+        let mut installed = of_leader.ok_or(LiveError::Gone { pid: leader })?;
         let codes: Vec<&Rewritten> = self.codes.iter().collect();
-        let processes: Vec<&Process> = family.members().collect();
+        let processes: Vec<&Process> = process_group.members().collect();
         let journals = self.journals.iter_mut();
-        let (ways, midway) = osr::osr_entries(&codes, &processes, journals, &mut installed.stops)?;
-        installed.midway = midway;
-        installed.besides.extend(&ways);
+        let (patch_set, osr_entries) =
+            osr::osr_entries(&codes, &processes, journals, &mut installed.stops)?;
+        installed.osr_entries = osr_entries;
+        installed.others.extend(&patch_set);
         Ok(installed)
     }
 
     /// Samples the threads of the process group, which has the rewritten text.
-    pub(crate) fn seen(&self, family: &ProcessGroup<'_>) -> Result<Seen, LiveError> {
-        Seen::look(&self.codes, &family.members().collect::<Vec<_>>())
+    pub(crate) fn seen(&self, process_group: &ProcessGroup<'_>) -> Result<Seen, LiveError> {
+        Seen::look(&self.codes, &process_group.members().collect::<Vec<_>>())
     }
 
     /// Installs in one process, unless it has all of it inherited over fork.
     fn install_in(&mut self, target: &Target<'_>) -> Result<Option<Installed>, TuneError> {
         let process = target.process;
-        if let Some((journal, heir)) = fettle_live::inherited_from(&self.journals, process) {
+        if let Some((journal, forked_child)) = fettle_live::inherited_from(&self.journals, process)
+        {
             if self.has_all(process) {
                 return Ok(None);
             }
             // Forked in between, it has inherited only a part.
-            disinherit(journal, &heir)?;
+            disinherit(journal, &forked_child)?;
         }
         let mut journal = Journal::create(self.folder, process)?;
         let installed = install::install(target, &mut journal, &self.codes);
@@ -137,16 +139,16 @@ impl<'a> GroupPatches<'a> {
 }
 
 /// Reverts in a process what it has inherited over fork.
-pub(crate) fn disinherit(journal: &Journal, heir: &Member) -> Result<(), TuneError> {
-    disown(fettle_live::inherit(journal, heir)?, heir)
+pub(crate) fn disinherit(journal: &Journal, forked_child: &Member) -> Result<(), TuneError> {
+    disown(fettle_live::inherit(journal, forked_child)?, forked_child)
 }
 
 /// Reverts in a process what its own log records.
-pub(crate) fn disown(log: Journal, heir: &Member) -> Result<(), TuneError> {
+pub(crate) fn disown(log: Journal, forked_child: &Member) -> Result<(), TuneError> {
     let undone = fettle_live::undo(log, Undoing::within(PATIENCE))?;
     let Some((_, why)) = undone.kept else { return Ok(()) };
-    let why = format!("it was forked in between, and is still in new code ({why})");
-    Err(TuneError::Unfit { pid: heir.pid, why })
+    let why = format!("it was forked in between, and is still in rewritten text ({why})");
+    Err(TuneError::Unfit { pid: forked_child.pid, why })
 }
 
 /// Installs in all processes of a process group, without a comparison; returns the result for the
@@ -158,11 +160,11 @@ pub(crate) fn disown(log: Journal, heir: &Member) -> Result<(), TuneError> {
 pub fn install_in_group(
     folder: &Path,
     target: &Target<'_>,
-    family: &mut ProcessGroup<'_>,
+    process_group: &mut ProcessGroup<'_>,
     codes: &[Rewritten],
 ) -> Result<Installed, TuneError> {
     let mut everywhere = GroupPatches::new(folder, Cow::Borrowed(codes));
-    let installed = everywhere.install(target, family);
+    let installed = everywhere.install(target, process_group);
     if installed.is_err() {
         everywhere.revert()?;
     }
@@ -198,7 +200,7 @@ pub(crate) fn revert<'c>(
         let patience = patience.saturating_sub(begun.elapsed()).max(patience / LEAST_SHARE);
         fettle_live::undo(
             journal,
-            Undoing { patience, escapes: &escapes, memory: InMemory::LedBack },
+            Undoing { patience, escapes: &escapes, memory: InMemory::Deoptimised },
         )
     };
     let mut done = Reverted::default();
@@ -225,8 +227,8 @@ fn undo_all(
         match undo(journal, origin) {
             Ok(undone) => {
                 done(pid, &undone);
-                for heir in undone.heirs {
-                    let log = Journal::open(folder, heir)?;
+                for forked_child in undone.forked_children {
+                    let log = Journal::open(folder, forked_child)?;
                     journals.extend(log.map(|journal| (origin, journal)));
                 }
             }
@@ -249,8 +251,8 @@ pub fn undo_group(
     done: &mut dyn FnMut(i32, &Undone),
 ) -> Result<(), LiveError> {
     let mut journals = VecDeque::new();
-    for relative in fettle_live::members_of(process) {
-        journals.extend(Journal::open(folder, relative.pid)?);
+    for member in fettle_live::members_of(process) {
+        journals.extend(Journal::open(folder, member.pid)?);
     }
     if let Some(journal) = inherited_log(folder, process)? {
         journals.push_back(journal);
@@ -265,23 +267,24 @@ pub fn undo_group(
 ///
 /// When logs cannot be read.
 pub fn inherited_log(folder: &Path, process: &Process) -> Result<Option<Journal>, LiveError> {
-    let ways =
+    let patch_set =
         |journal: &Journal| journal.entries().iter().filter(|e| is_there(process, e)).count();
     let mut best: Option<(usize, Journal, Member)> = None;
     for pid in Journal::list(folder) {
         // A damaged log only concerns processes that it may be about.
-        if !Journal::may_be_of_relative(folder, pid, process) {
+        if !Journal::may_be_of_member(folder, pid, process) {
             continue;
         }
         let Some(journal) = Journal::look(folder, pid)? else { continue };
-        let heir = fettle_live::inherited_from([&journal], process).map(|(_, heir)| heir);
-        let Some(heir) = heir else { continue };
-        let count = ways(&journal);
+        let forked_child =
+            fettle_live::inherited_from([&journal], process).map(|(_, forked_child)| forked_child);
+        let Some(forked_child) = forked_child else { continue };
+        let count = patch_set(&journal);
         if best.as_ref().is_none_or(|(most, ..)| count > *most) {
-            best = Some((count, journal, heir));
+            best = Some((count, journal, forked_child));
         }
     }
-    best.map(|(_, journal, heir)| fettle_live::inherit(&journal, &heir)).transpose()
+    best.map(|(_, journal, forked_child)| fettle_live::inherit(&journal, &forked_child)).transpose()
 }
 
 /// Whether an entry leads to rewritten text, and the process has it.

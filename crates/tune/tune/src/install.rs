@@ -24,7 +24,7 @@ use fettle_rewrite::find_object;
 use crate::counters::{Counters, Counts};
 use crate::error::TuneError;
 use crate::rewritten::{LeftUnmodified, Reason, Rewritten};
-use crate::switching::Ways;
+use crate::switching::PatchSet;
 use crate::target::{Loaded, PHDR_SIZE, Target, word};
 use crate::{patch_sites, symbols};
 
@@ -42,9 +42,9 @@ pub struct Installed {
     /// GOT/PLT slots that were redirected to it.
     pub slots: usize,
     /// OSR entries: blocks of functions that threads were in, and entries of their jump tables.
-    pub midway: usize,
+    pub osr_entries: usize,
     /// Patches that depend on the process: GOT/PLT slots, and OSR entries.
-    pub besides: Ways,
+    pub others: PatchSet,
     /// Functions that are left unmodified.
     pub left: Vec<LeftUnmodified>,
     /// How long threads were paused, each time.
@@ -105,15 +105,15 @@ pub(crate) fn install_counting(
     counters: Counters,
 ) -> Result<(Installed, Counts), TuneError> {
     let process = target.process;
-    let ((), stop) = process.while_paused(|halted| without_gs(halted))?;
+    let ((), stop) = process.while_paused(|paused| without_gs(paused))?;
     let (counts, mut stops) = counters.map(process, journal)?;
     let mut installing = Installing::begin(target, journal, all, (&[], 0))?;
     let (bases, region) = (counters.bases(), counters.region());
     journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
-    let (threads, spread) = process.while_paused(|halted| {
-        without_gs(halted)?;
-        halted.spread_gs_bases(&bases)?;
-        Ok(halted.threads())
+    let (threads, spread) = process.while_paused(|paused| {
+        without_gs(paused)?;
+        paused.spread_gs_bases(&bases)?;
+        Ok(paused.threads())
     })?;
     stops.extend([stop, spread]);
     installing.installed.bytes += region.len;
@@ -123,11 +123,11 @@ pub(crate) fn install_counting(
 }
 
 /// Probes reach their memory through the gs base, which the process must not use itself.
-pub(crate) fn without_gs(halted: &Paused<'_>) -> Result<(), LiveError> {
-    if halted.gs_bases().all(|base| base == 0) {
+pub(crate) fn without_gs(paused: &Paused<'_>) -> Result<(), LiveError> {
+    if paused.gs_bases().all(|base| base == 0) {
         return Ok(());
     }
-    let (pid, why) = (halted.process().pid(), "it uses the gs segment itself".to_owned());
+    let (pid, why) = (paused.process().pid(), "it uses the gs segment itself".to_owned());
     Err(LiveError::Unattachable { pid, why })
 }
 
@@ -140,13 +140,13 @@ pub(crate) struct Installing<'a> {
 }
 
 impl<'a> Installing<'a> {
-    /// Maps rewritten text, and the memory that it needs `besides`, in the process. The table for
+    /// Maps rewritten text, and the memory that it needs `others`, in the process. The table for
     /// unwinders has room for `more` rewritten text.
     pub(crate) fn begin(
         target: &'a Target<'a>,
         journal: &mut Journal,
         all: impl IntoIterator<Item = &'a Rewritten>,
-        (besides, more): (&[Region], usize),
+        (others, more): (&[Region], usize),
     ) -> Result<Installing<'a>, TuneError> {
         let process = target.process;
         let mut installed = Installed::default();
@@ -154,7 +154,7 @@ impl<'a> Installing<'a> {
             all.into_iter().partition(|code: &&Rewritten| has(target, code));
         installed.missing = missing.len();
         if all.is_empty() {
-            let why = "it has none of the modules that are to have new code".to_owned();
+            let why = "it has none of the modules that are to have rewritten text".to_owned();
             return Err(TuneError::Unfit { pid: process.pid(), why });
         }
         let mut contents: Vec<(Region, &[u8])> = Vec::new();
@@ -164,10 +164,10 @@ impl<'a> Installing<'a> {
         }
         let mut tries = 1;
         let helper = loop {
-            let helper = helper(target, journal, &all, (besides, more))?;
+            let helper = helper(target, journal, &all, (others, more))?;
             let parts = helper.iter().flat_map(Helper::parts).map(|(region, _)| region);
             let own = contents.iter().map(|(region, _)| *region);
-            let regions: Vec<Region> = own.chain(parts).chain(besides.iter().copied()).collect();
+            let regions: Vec<Region> = own.chain(parts).chain(others.iter().copied()).collect();
             match process.map(journal, &regions) {
                 Ok(stops) => {
                     installed.bytes = regions.iter().map(|region| region.len).sum();
@@ -205,13 +205,13 @@ impl<'a> Installing<'a> {
             slots = patch_sites::slots(process, &target.loaded, &all);
             patches = self::patches(&helper, &all, &slots);
         }
-        installed.besides.into = slots;
+        installed.others.into = slots;
         let mut entries = surroundings(target, &all, &places);
         let names =
             helper.as_ref().and_then(|helper| helper.names.as_ref()).map(|(names, _)| *names);
         entries.extend(names.map(Entry::Names));
-        let gates = all.iter().flat_map(|code| code.gates.iter());
-        entries.extend(patches.iter().chain(gates).cloned().map(Entry::Write));
+        let deopt_jumps = all.iter().flat_map(|code| code.deopt_jumps.iter());
+        entries.extend(patches.iter().chain(deopt_jumps).cloned().map(Entry::Write));
         put_beside(journal, &all)?;
         journal.add(entries)?;
         write(target, names, (&patches, &places), &mut installed, &all)?;
@@ -245,7 +245,7 @@ pub(crate) fn write_down_opened(
     let mut entries: Vec<Entry> = MappedFiles::look(process, &patches).entries().collect();
     let path = code.path.to_string_lossy().into_owned();
     entries.extend([Entry::Loaded(path), Entry::Record(record)]);
-    entries.extend(patches.iter().chain(&code.gates).cloned().map(Entry::Write));
+    entries.extend(patches.iter().chain(&code.deopt_jumps).cloned().map(Entry::Write));
     // Other rewritten text is in the files already, and may be much: the thread that opens a
     // library waits meanwhile.
     let opened: Vec<&Rewritten> = all.iter().copied().filter(|code| code.opened).collect();
@@ -282,10 +282,10 @@ fn returns(all: &[&Rewritten]) -> ReturnTable {
         let copies = copies.filter(|(_, table)| (table.kind == TableKind::Absolute) == whole);
         copies.map(|(copy, table)| (live(*copy), live(table.original))).collect::<Vec<_>>()
     };
-    let calls = |code| placed(code, |function| &function.crossings.returns);
+    let calls = |code| placed(code, |function| &function.osr_map.returns);
     let known = all.iter().flat_map(|code| [calls(code), tables(code, false)]).flatten();
     let whole = all.iter().flat_map(|code| tables(code, true));
-    let pads = all.iter().flat_map(|code| placed(code, |function| &function.crossings.pads));
+    let pads = all.iter().flat_map(|code| placed(code, |function| &function.osr_map.pads));
     let headers = all.iter().flat_map(|code| headers(code));
     ReturnTable::new(all.iter().map(|code| code.text), known, whole, pads, headers)
 }
@@ -360,19 +360,19 @@ fn write(
 }
 
 /// The code before `_dl_find_object`, for all rewritten text and `more`; `None` if there is no such
-/// function. Memory that is mapped `besides` has its place already.
+/// function. Memory that is mapped `others` has its place already.
 fn helper(
     target: &Target<'_>,
     journal: &Journal,
     all: &[&Rewritten],
-    (besides, more): (&[Region], usize),
+    (others, more): (&[Region], usize),
 ) -> Result<Option<Helper>, TuneError> {
     let Some(find_object) = &target.find_object else { return Ok(None) };
     let process = target.process;
     let unfit = |why: &str| TuneError::Unfit { pid: process.pid(), why: why.to_owned() };
     let mut maps = target.maps()?;
     let codes = all.iter().flat_map(|code| [code.text, code.constants]);
-    maps.extend(codes.chain(besides.iter().copied()).map(taken));
+    maps.extend(codes.chain(others.iter().copied()).map(taken));
     let mut known = vec![(all.len() as u64).to_le_bytes().to_vec(), vec![0; 24]];
     known.extend(all.iter().map(|code| {
         let end = code.constants.at.0 + code.constants.len;

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub fn clear(folder: &Path, process: &Process, alone: bool) -> Result<Claim, TuneError> {
     let pid = process.pid();
     let others = if alone { Vec::new() } else { fettle_live::members_of(process) };
-    let claim = Claim::of(pid, others.iter().map(|relative| relative.pid))?;
+    let claim = Claim::of(pid, others.iter().map(|member| member.pid))?;
     let unfit = |why: String| TuneError::Unfit { pid, why };
     let own = |process: &Process| {
         Journal::look(folder, process.pid()).map(|log| log.filter(|log| log.is_of(process)))
@@ -33,27 +33,27 @@ pub fn clear(folder: &Path, process: &Process, alone: bool) -> Result<Claim, Tun
         Some(log) => Some(log),
         None => inherited_log(folder, process)?,
     };
-    if log.is_some_and(|log| is_led(process, &log)) {
+    if log.is_some_and(|log| is_redirected(process, &log)) {
         return Err(unfit(format!("it is changed already: `fettle undo {pid}` first")));
     }
     let mut journals = VecDeque::new();
-    for relative in fettle_live::members_of(process) {
-        let Ok(relative) = Process::open(relative.pid) else { continue };
+    for member in fettle_live::members_of(process) {
+        let Ok(member) = Process::open(member.pid) else { continue };
         // A log of another process that is unreadable, or in use, only prevents that one from being
         // cleaned up.
-        let Ok(Some(log)) = own(&relative) else { continue };
-        if !is_led(&relative, &log) {
-            journals.extend(Journal::open(folder, relative.pid()).ok().flatten());
+        let Ok(Some(log)) = own(&member) else { continue };
+        if !is_redirected(&member, &log) {
+            journals.extend(Journal::open(folder, member.pid()).ok().flatten());
         }
     }
-    let taken_back = revert(folder, journals, &|_| Vec::new(), PATIENCE)?;
-    match taken_back.stuck.into_iter().find(|(stuck, _)| *stuck == pid) {
+    let reverted = revert(folder, journals, &|_| Vec::new(), PATIENCE)?;
+    match reverted.stuck.into_iter().find(|(stuck, _)| *stuck == pid) {
         None => Ok(claim),
         Some((_, why)) => Err(unfit(format!("it still has code of an earlier recording: {why}"))),
     }
 }
 
 /// Whether a process has patches that lead to what a log records.
-pub fn is_led(process: &Process, log: &Journal) -> bool {
+pub fn is_redirected(process: &Process, log: &Journal) -> bool {
     log.entries().iter().any(|entry| is_there(process, entry))
 }

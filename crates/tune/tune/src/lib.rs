@@ -61,9 +61,9 @@ pub use rewritten::{LeftUnmodified, Reason, Rewritten};
 pub use several::Several;
 pub use state::{Audit, StateFolders};
 pub use stop::Stop;
-pub use switching::Ways;
+pub use switching::PatchSet;
 pub use target::{LOADING, Loaded, Target};
-pub use tuning::{News, Options, Outcome, tune};
+pub use tuning::{Options, Outcome, Progress, tune};
 pub use work::Work;
 
 use std::collections::HashMap;
@@ -130,12 +130,12 @@ pub fn lower_priority() {
 ///
 /// When none of them can be moved.
 pub fn shuffled(
-    (target, family): (&Target<'_>, &ProcessGroup<'_>),
+    (target, process_group): (&Target<'_>, &ProcessGroup<'_>),
     modules: &[Module],
     selection: &Selection,
     seed: u64,
 ) -> Result<Vec<Rewritten>, TuneError> {
-    let mut maps = family.maps()?;
+    let mut maps = process_group.maps()?;
     let mut all = Vec::new();
     let mut trouble = String::new();
     for module in modules {
@@ -150,7 +150,7 @@ pub fn shuffled(
             wants: &wants,
             callers: Callers::All,
         };
-        match module.new_code(target.process, &recipe, &maps) {
+        match module.rewritten_text(target.process, &recipe, &maps) {
             Ok(code) => {
                 maps.extend([install::taken(code.text), install::taken(code.constants)]);
                 all.push(code);

@@ -14,7 +14,7 @@ use crate::error::TuneError;
 use crate::group::ProcessGroup;
 use crate::rewritten::Rewritten;
 use crate::stop::Stop;
-use crate::switching::Ways;
+use crate::switching::PatchSet;
 use crate::work::{Meter, Work};
 
 /// How to compare.
@@ -36,12 +36,12 @@ const LEAST_WORK: u64 = 10;
 const LONGEST_TURN: Duration = Duration::from_secs(2);
 
 /// The patches that switch a process to its rewritten text, and back.
-pub(crate) type WaysOf<'a> = &'a dyn Fn(&Process) -> Result<Ways, TuneError>;
+pub(crate) type PatchSetOf<'a> = &'a dyn Fn(&Process) -> Result<PatchSet, TuneError>;
 
 /// Original and rewritten text of a process, or of a process group.
 struct Switch<'a, 'b> {
-    family: &'a mut ProcessGroup<'b>,
-    ways_of: WaysOf<'a>,
+    process_group: &'a mut ProcessGroup<'b>,
+    patch_set_of: PatchSetOf<'a>,
     places: MappedFiles,
     is_new: bool,
     stops: Vec<Duration>,
@@ -54,15 +54,15 @@ impl Switch<'_, '_> {
         }
         // A process that was forked meanwhile has inherited rewritten text, and its parent's jumps
         // of that time.
-        self.family.forget();
-        self.family.look();
-        let lead = self.family.lead.pid();
-        for process in self.family.members() {
-            let switched = (self.ways_of)(process)
-                .and_then(|ways| Ok(ways.lead(process, new, &self.places)?));
+        self.process_group.forget();
+        self.process_group.look();
+        let leader = self.process_group.leader.pid();
+        for process in self.process_group.members() {
+            let switched = (self.patch_set_of)(process)
+                .and_then(|patch_set| Ok(patch_set.switch(process, new, &self.places)?));
             match switched {
                 Ok(stops) => self.stops.extend(stops),
-                Err(_) if process.pid() != lead && !process.is_same() => {}
+                Err(_) if process.pid() != leader && !process.is_same() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -74,17 +74,17 @@ impl Switch<'_, '_> {
 
 /// The patches that switch a process to its rewritten text, and back. Functions that a thread stays
 /// in for long call others in rewritten text: deopt jumps lead those calls back, too.
-fn ways(process: &Process, codes: &[Rewritten], besides: &Ways) -> Ways {
-    let mut ways = Ways::default();
+fn patch_set(process: &Process, codes: &[Rewritten], others: &PatchSet) -> PatchSet {
+    let mut patch_set = PatchSet::default();
     for code in codes {
         if is_there(process, code) {
-            ways.add(code);
+            patch_set.add(code);
         }
     }
-    if !ways.into.is_empty() {
-        ways.extend(besides);
+    if !patch_set.into.is_empty() {
+        patch_set.extend(others);
     }
-    ways
+    patch_set
 }
 
 /// Whether rewritten text is where it was mapped; else the process has none. What unwinders read
@@ -102,12 +102,12 @@ fn is_there(process: &Process, code: &Rewritten) -> bool {
 ///
 /// When the processes cannot be switched, or do no work that could be seen.
 pub fn measure_installed(
-    family: &mut ProcessGroup<'_>,
-    (codes, besides): (&[Rewritten], &Ways),
+    process_group: &mut ProcessGroup<'_>,
+    (codes, others): (&[Rewritten], &PatchSet),
     plan: &Plan,
     stop: Stop<'_>,
 ) -> Result<Measured, TuneError> {
-    measure(family, &|process| Ok(ways(process, codes, besides)), plan, stop)
+    measure(process_group, &|process| Ok(patch_set(process, codes, others)), plan, stop)
 }
 
 /// Compares; rewritten text is in place in all of the process group, and is again afterwards.
@@ -116,14 +116,15 @@ pub fn measure_installed(
 ///
 /// When the processes cannot be switched, or do no work that could be seen.
 pub(crate) fn measure(
-    family: &mut ProcessGroup<'_>,
-    ways_of: WaysOf<'_>,
+    process_group: &mut ProcessGroup<'_>,
+    patch_set_of: PatchSetOf<'_>,
     plan: &Plan,
     stop: Stop<'_>,
 ) -> Result<Measured, TuneError> {
-    let pid = family.lead.pid();
-    let places = ways_of(family.lead)?.places(family.lead);
-    let mut switch = Switch { family, ways_of, places, is_new: true, stops: Vec::new() };
+    let pid = process_group.leader.pid();
+    let places = patch_set_of(process_group.leader)?.places(process_group.leader);
+    let mut switch =
+        Switch { process_group, patch_set_of, places, is_new: true, stops: Vec::new() };
     let mut failed = None;
     let done = take_rounds(&mut switch, plan, stop, &mut failed);
     // Whatever the outcome, rewritten text is in place afterwards.
@@ -206,7 +207,7 @@ fn take_round(
     let mut costs = [Cost::default(), Cost::default()];
     for new in [begins_new, !begins_new, !begins_new, begins_new] {
         switch.turn(new)?;
-        costs[usize::from(new)].add(take_turn(switch.family, turn, stop)?);
+        costs[usize::from(new)].add(take_turn(switch.process_group, turn, stop)?);
     }
     Ok(costs)
 }
@@ -230,15 +231,15 @@ impl Cost {
 }
 
 fn take_turn(
-    family: &ProcessGroup<'_>,
+    process_group: &ProcessGroup<'_>,
     (meter, turn): (&Meter<'_>, Duration),
     stop: Stop<'_>,
 ) -> Result<Cost, TuneError> {
-    let pid = family.lead.pid();
+    let pid = process_group.leader.pid();
     let look = || -> Result<Cost, TuneError> {
         let gone = || TuneError::Unfit { pid, why: "it has ended".to_owned() };
-        let work = meter.work(family)?;
-        Ok(Cost { cpu_ns: family.cpu_ns().ok_or_else(gone)?, work })
+        let work = meter.work(process_group)?;
+        Ok(Cost { cpu_ns: process_group.cpu_ns().ok_or_else(gone)?, work })
     };
     let before = look()?;
     stop.wait(pid, turn)?;

@@ -20,7 +20,7 @@ use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
 use crate::own_tables;
 use crate::patch_sites::{self, Callers};
 use crate::profile::Subject;
-use crate::rewritten::{LeftUnmodified, PAGE, Reason, Rewritten, gates};
+use crate::rewritten::{LeftUnmodified, PAGE, Reason, Rewritten, deopt_jumps};
 use crate::target::Loaded;
 
 const CODE: Prot = Prot { read: true, write: false, exec: true };
@@ -94,7 +94,7 @@ impl Module {
     ///
     /// As text, why there is none: no function is left, there is no room within reach, or the
     /// loader's record of the module has an unknown form.
-    pub fn new_code(
+    pub fn rewritten_text(
         &self,
         process: &Process,
         recipe: &Recipe<'_>,
@@ -107,7 +107,7 @@ impl Module {
             select: &select,
             placement,
             pointers,
-            crossings: true,
+            osr_map: true,
             ..PlanOptions::new(probes)
         };
         let plan = Arc::new(fettle_rewrite::plan(&self.image, &self.lifted, options));
@@ -120,7 +120,7 @@ impl Module {
         let maps = [maps, &process.maps().map_err(|error| error.to_string())?].concat();
         let text_at =
             find_lasting_room(&self.image, bias, size, AddressSpace::of(process.pid(), &maps))
-                .ok_or("there is no room for new code above it within its reach")?;
+                .ok_or("there is no room for rewritten text above it within its reach")?;
         let absolute = plan.tables.iter().any(|t| t.kind == TableKind::Absolute);
         let parameters = parameters(slot, text_at, if absolute { bias } else { 0 });
         let linked = fettle_rewrite::link(&plan, &self.image, parameters)
@@ -136,7 +136,7 @@ impl Module {
         let headers = headers_patch((self.loaded.link_map, bias), &self.image, &linked, read)
             .ok_or("the loader's record of it has a form that is not known")?;
         let (jumps, left) = self.jumps(&plan, &linked);
-        let gates = gates(&plan, &linked, bias);
+        let deopt_jumps = deopt_jumps(&plan, &linked, bias);
         let old = (&self.lifted, &self.same[..]);
         let calls =
             patch_sites::calls((&self.image, bias), old, (&plan, &linked), (callers, &jumps));
@@ -148,7 +148,7 @@ impl Module {
             constants: region(linked.constants_at, &linked.constants, CONSTANTS),
             headers,
             jumps,
-            gates,
+            deopt_jumps,
             calls,
             left,
             link_map: self.loaded.link_map,

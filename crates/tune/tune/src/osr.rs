@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fettle_code::{Mode, PlannedEntry, SPRINGBOARD_SIZE};
+use fettle_code::{ENTRY_PATCH_SIZE, Mode, PlannedEntry};
 use fettle_image::LinkAddr;
 use fettle_live::{
     Entry, Journal, LiveAddr, LiveError, MappedFiles, Patch, Process, Purpose, Ranges, ReturnTable,
@@ -21,7 +21,7 @@ use fettle_live::{
 use fettle_rewrite::plan::PlannedFunction;
 
 use crate::rewritten::{Rewritten, jump};
-use crate::switching::Ways;
+use crate::switching::PatchSet;
 use crate::target::word;
 
 const PAGE: u64 = 4096;
@@ -37,21 +37,21 @@ pub(crate) fn osr_entries<'j>(
     processes: &[&Process],
     journals: impl Iterator<Item = &'j mut Journal>,
     stops: &mut Vec<Duration>,
-) -> Result<(Ways, usize), LiveError> {
+) -> Result<(PatchSet, usize), LiveError> {
     let inside = inside(codes, processes, stops)?;
-    let (mut ways, mut written) = (Ways::default(), 0);
+    let (mut patch_set, mut written) = (PatchSet::default(), 0);
     let Some(first) = processes.first().filter(|_| !inside.is_empty()) else {
-        return Ok((ways, 0));
+        return Ok((patch_set, 0));
     };
-    codes.iter().for_each(|code| ways.add_osr((first, code), &inside));
-    let places = MappedFiles::look(first, &ways.into);
-    let writes = ways.into.iter().chain(&ways.out).cloned().map(Entry::Write);
+    codes.iter().for_each(|code| patch_set.add_osr((first, code), &inside));
+    let places = MappedFiles::look(first, &patch_set.into);
+    let writes = patch_set.into.iter().chain(&patch_set.out).cloned().map(Entry::Write);
     let entries: Vec<Entry> = places.entries().chain(writes).collect();
     for journal in journals {
         journal.add(entries.clone())?;
     }
     for process in processes {
-        match process.patch(&ways.into, &places) {
+        match process.patch(&patch_set.into, &places) {
             Ok(patched) => {
                 stops.extend(patched.stops);
                 written = written.max(patched.written);
@@ -60,7 +60,7 @@ pub(crate) fn osr_entries<'j>(
             Err(error) => return Err(error),
         }
     }
-    Ok((ways, written))
+    Ok((patch_set, written))
 }
 
 /// Where threads are, or return to, in the originals of functions that OSR is possible in.
@@ -74,7 +74,7 @@ fn inside(
     let mut inside = BTreeSet::new();
     for process in processes {
         let look =
-            |halted: &mut fettle_live::Paused<'_>| halted.on_stacks(&old, &ReturnTable::default());
+            |paused: &mut fettle_live::Paused<'_>| paused.on_stacks(&old, &ReturnTable::default());
         match process.while_paused(look) {
             Ok((found, stop)) => {
                 inside.extend(found);
@@ -138,7 +138,7 @@ impl Seen {
 
 /// Where the originals of functions with rewritten text lie.
 fn parts(code: &Rewritten) -> impl Iterator<Item = (u64, u64)> {
-    let parts = code.plan.functions.iter().flat_map(|function| &function.crossings.parts);
+    let parts = code.plan.functions.iter().flat_map(|function| &function.osr_map.parts);
     let live = |at: &LinkAddr| at.0.wrapping_add(code.bias);
     parts.map(move |(start, end)| (live(start), live(end)))
 }
@@ -148,11 +148,11 @@ fn has_no_frames(mode: Mode) -> bool {
     matches!(mode, Mode::Plain | Mode::Blocks | Mode::Edges)
 }
 
-impl Ways {
+impl PatchSet {
     /// Adds OSR entries and deopt points in those functions that threads are `inside` of.
     fn add_osr(&mut self, (process, code): (&Process, &Rewritten), inside: &[LiveAddr]) {
         let is_in = |f: &PlannedFunction| {
-            f.crossings.parts.iter().any(|(start, end)| {
+            f.osr_map.parts.iter().any(|(start, end)| {
                 let [start, end] = [start, end].map(|at| at.0.wrapping_add(code.bias));
                 let next = inside.partition_point(|at| at.0 < start);
                 inside.get(next).is_some_and(|at| at.0 < end)
@@ -166,16 +166,16 @@ impl Ways {
         // The entry patch may be behind an `endbr64`, where a block begins.
         let is_free = |at: &LinkAddr| {
             let at = at.0.wrapping_add(code.bias);
-            let next = jumps.partition_point(|jump| jump + SPRINGBOARD_SIZE <= at);
-            jumps.get(next).is_none_or(|jump| *jump >= at + SPRINGBOARD_SIZE)
+            let next = jumps.partition_point(|jump| jump + ENTRY_PATCH_SIZE <= at);
+            jumps.get(next).is_none_or(|jump| *jump >= at + ENTRY_PATCH_SIZE)
         };
         for function in &entered {
             let function = &code.plan.functions[*function];
-            let ways = function.crossings.entrances.iter().filter(|(from, _)| is_free(from));
-            self.into.extend(ways.filter_map(|entrance| osr_entry(process, code, *entrance)));
-            let ways =
-                function.crossings.landings.iter().filter(|(_, at)| *at != function.text_offset);
-            self.out.extend(ways.filter_map(|landing| code.gate(*landing)));
+            let entries = function.osr_map.osr_entries.iter().filter(|(from, _)| is_free(from));
+            self.into.extend(entries.filter_map(|entry| osr_entry(process, code, *entry)));
+            let points =
+                function.osr_map.deopt_points.iter().filter(|(_, at)| *at != function.text_offset);
+            self.out.extend(points.filter_map(|point| code.deopt_jump(*point)));
         }
         self.add_tables(process, code, |function| entered.contains(&function));
         self.into.sort_by_key(|patch| patch.at);
@@ -196,7 +196,7 @@ impl Ways {
                 };
                 let Ok(original) = process.read(LiveAddr(old), ENTRY as usize) else { continue };
                 let to = LinkAddr(word(&original, 0).wrapping_sub(code.bias));
-                let parts = &code.plan.functions[function].crossings.parts;
+                let parts = &code.plan.functions[function].osr_map.parts;
                 if !parts.iter().any(|(start, end)| *start <= to && to < *end) {
                     continue;
                 }
@@ -205,13 +205,13 @@ impl Ways {
                     at: LiveAddr(old),
                     before: original.clone(),
                     after: copied.clone(),
-                    purpose: Purpose::Midway,
+                    purpose: Purpose::OsrEntry,
                 });
                 self.out.push(Patch {
                     at: LiveAddr(new),
                     before: copied,
                     after: original,
-                    purpose: Purpose::Gate,
+                    purpose: Purpose::DeoptJump,
                 });
             }
         }
@@ -222,10 +222,10 @@ impl Ways {
 /// already, or it would cross a page boundary.
 fn osr_entry(process: &Process, code: &Rewritten, (from, to): (LinkAddr, u32)) -> Option<Patch> {
     let at = LiveAddr(from.0.wrapping_add(code.bias));
-    if at.0 / PAGE != (at.0 + SPRINGBOARD_SIZE - 1) / PAGE {
+    if at.0 / PAGE != (at.0 + ENTRY_PATCH_SIZE - 1) / PAGE {
         return None;
     }
-    let before = process.read(at, SPRINGBOARD_SIZE as usize).ok()?;
+    let before = process.read(at, ENTRY_PATCH_SIZE as usize).ok()?;
     let after = jump(at.0, code.text.at.offset(u64::from(to)).0)?;
-    (before != after).then_some(Patch { at, before, after, purpose: Purpose::Midway })
+    (before != after).then_some(Patch { at, before, after, purpose: Purpose::OsrEntry })
 }

@@ -12,7 +12,7 @@ use crate::group::ProcessGroup;
 use crate::group_patches::{inherited_log, undo_group};
 use crate::measure::{self, Plan};
 use crate::stop::Stop;
-use crate::switching::Ways;
+use crate::switching::PatchSet;
 use crate::work;
 
 /// How long threads have to leave rewritten text that is reverted.
@@ -46,12 +46,13 @@ pub fn recheck(
     let others = if alone { Vec::new() } else { fettle_live::members_of(process) };
     let _claim = Claim::of(process.pid(), others.iter().map(|other| other.pid))?;
     work::try_work(process.pid(), &plan.work)?;
-    let mut family = ProcessGroup::of(process, alone);
-    if ways(process, folder)?.into.is_empty() {
+    let mut process_group = ProcessGroup::of(process, alone);
+    if patch_set(process, folder)?.into.is_empty() {
         let why = "Fettle has changed nothing in it: `fettle tune` without --recheck first";
         return Err(TuneError::Unfit { pid: process.pid(), why: why.to_owned() });
     }
-    let measured = measure::measure(&mut family, &|process| ways(process, folder), plan, stop)?;
+    let measured =
+        measure::measure(&mut process_group, &|process| patch_set(process, folder), plan, stop)?;
     let kept = measured.is_gain();
     let mut stuck = Vec::new();
     if !kept {
@@ -64,19 +65,21 @@ pub fn recheck(
 
 /// The patches in the undo log of a process, its own or the one of the process that it was forked
 /// from; none if it has no log.
-fn ways(process: &Process, folder: &Path) -> Result<Ways, TuneError> {
+fn patch_set(process: &Process, folder: &Path) -> Result<PatchSet, TuneError> {
     let own = Journal::look(folder, process.pid())?.filter(|log| log.is_of(process));
     let log = match own {
         Some(log) => Some(log),
         None => inherited_log(folder, process)?,
     };
-    let mut ways = Ways::default();
+    let mut patch_set = PatchSet::default();
     for entry in log.iter().flat_map(Journal::entries) {
         match entry {
-            Entry::Write(patch) if patch.purpose.leads() => ways.into.push(patch.clone()),
-            Entry::Write(patch) if patch.purpose == Purpose::Gate => ways.out.push(patch.clone()),
+            Entry::Write(patch) if patch.purpose.leads() => patch_set.into.push(patch.clone()),
+            Entry::Write(patch) if patch.purpose == Purpose::DeoptJump => {
+                patch_set.out.push(patch.clone())
+            }
             _ => {}
         }
     }
-    Ok(ways)
+    Ok(patch_set)
 }

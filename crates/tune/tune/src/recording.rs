@@ -13,7 +13,7 @@ use fettle_live::{LiveAddr, Process};
 use fettle_place::Counts;
 use fettle_record::record::{begin_clock, end_clock, new_manifest};
 use fettle_record::rows;
-use fettle_record::unmet::Unmet;
+use fettle_record::unmatched::Unmatched;
 use fettle_rewrite::Plan;
 use fettle_trace::{
     Counter, CounterKind, Finish, Manifest, Mapping, ProbeMode, Thread, Total, TraceWriter,
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// What the trace has of the counts. Times are not among it: they would take memory for each
 /// thread, which threads that run already do not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Reported {
     /// Calls of functions.
     Calls,
     /// How often each block ran.
@@ -50,7 +50,7 @@ pub struct Recording {
     /// The trace's folder; it must not exist.
     pub output: PathBuf,
     /// What the trace has of the counts.
-    pub told: Told,
+    pub reported: Reported,
     /// Modules and functions.
     pub wanted: Wanted,
     /// Only of the process that is named, not of its process group.
@@ -82,10 +82,10 @@ pub fn record(
     stop: Stop<'_>,
 ) -> Result<Recorded, TuneError> {
     let mut manifest = new_manifest(&[shown(process).into()]);
-    manifest.probe_mode = match recording.told {
-        Told::Calls => ProbeMode::Count,
-        Told::Blocks => ProbeMode::Blocks,
-        Told::Edges => ProbeMode::Edges,
+    manifest.probe_mode = match recording.reported {
+        Reported::Calls => ProbeMode::Count,
+        Reported::Blocks => ProbeMode::Blocks,
+        Reported::Edges => ProbeMode::Edges,
     };
     // The trace's folder is checked before anything is changed.
     let was_there = recording.output.exists();
@@ -119,7 +119,7 @@ fn counted(
     for (path, why) in refused {
         manifest.notes.push(format!("{} ran without probes: {why}", path.display()));
     }
-    let family = ProcessGroup::of(process, recording.alone);
+    let process_group = ProcessGroup::of(process, recording.alone);
     let selection = &recording.wanted.selection;
     let clocked = RefCell::new(&mut *manifest);
     let wait = || {
@@ -137,15 +137,15 @@ fn counted(
     // Its command, as long as it can be read.
     let command = process.command();
     let called = called(&modules, process);
-    let from = (&target, &family);
-    let wait = Wait { early: None, counting: &wait, taking_back: PATIENCE };
+    let from = (&target, &process_group);
+    let wait = Wait { early: None, counting: &wait, reverting: PATIENCE };
     let Counted { profile, codes } =
         count::count_while(from, journals, &modules, selection, stop, wait)?;
     if !process.is_same() && profile.events == 0 {
         return Err(TuneError::Ended { pid: process.pid() });
     }
     notes(&profile, manifest);
-    manifest.notes.extend(not_met(&target, &recording.wanted, &modules, &codes));
+    manifest.notes.extend(unmatched_patterns(&target, &recording.wanted, &modules, &codes));
     let mut finish = Finish::default();
     for (id, (index, plan)) in (0..).zip(&codes) {
         let Module { loaded, image, .. } = &modules[*index];
@@ -156,7 +156,7 @@ fn counted(
         finish.mappings.push(Mapping { module: id, pid: process.pid() as u32, base: loaded.bias });
         for (function, planned) in (first..).zip(&plan.functions) {
             let Some(counts) = profile.modules[*index].get(&planned.entry) else { continue };
-            tell(recording.told, (function, planned.entry), counts, &mut finish);
+            notify(recording.reported, (function, planned.entry), counts, &mut finish);
         }
     }
     finish.processes.push(fettle_trace::Process {
@@ -191,18 +191,18 @@ fn all_threads(process: &Process, manifest: &Manifest) -> Thread {
 }
 
 /// Notes on patterns that have matched nothing.
-fn not_met(
+fn unmatched_patterns(
     target: &Target<'_>,
     wanted: &Wanted,
     modules: &[Module],
     codes: &[(usize, Arc<Plan>)],
 ) -> Vec<String> {
-    let mut unmet = Unmet::new(&wanted.libraries, &wanted.selection);
-    target.paths().for_each(|path| unmet.meets_library(path));
+    let mut unmatched = Unmatched::new(&wanted.libraries, &wanted.selection);
+    target.paths().for_each(|path| unmatched.meets_library(path));
     for (index, plan) in codes {
-        unmet.meets_functions(&modules[*index].image, plan);
+        unmatched.meets_functions(&modules[*index].image, plan);
     }
-    unmet.notes()
+    unmatched.notes()
 }
 
 /// A running process's name in place of a command.
@@ -212,7 +212,7 @@ pub fn shown(process: &Process) -> String {
 
 /// The message on processes that still have memory of `what`.
 pub fn still_mapped(stuck: &[(i32, String)], what: &str) -> Vec<String> {
-    let tell = |several: Several| {
+    let notify = |several: Several| {
         let (who, runs) = several.who(("runs its own code", "run their own code"));
         let which = several.one().map_or("PID".to_owned(), |pid| pid.to_string());
         let why = several.why;
@@ -221,7 +221,7 @@ pub fn still_mapped(stuck: &[(i32, String)], what: &str) -> Vec<String> {
              it has been at work"
         )
     };
-    Several::of(stuck).into_iter().map(tell).collect()
+    Several::of(stuck).into_iter().map(notify).collect()
 }
 
 /// Notes for readers of the trace.
@@ -265,8 +265,13 @@ fn notes(profile: &Profile, manifest: &mut Manifest) {
 }
 
 /// Appends the counts of a function to the trace.
-fn tell(told: Told, (function, entry): (u32, LinkAddr), counts: &Counts, finish: &mut Finish) {
-    if told == Told::Calls {
+fn notify(
+    reported: Reported,
+    (function, entry): (u32, LinkAddr),
+    counts: &Counts,
+    finish: &mut Finish,
+) {
+    if reported == Reported::Calls {
         let inside = counts.edges.iter().filter(|((_, to), _)| *to == entry);
         let inside: u64 = inside.map(|(_, count)| *count).sum();
         let ran = counts.blocks.get(&entry).copied().unwrap_or(0);
@@ -284,7 +289,7 @@ fn tell(told: Told, (function, entry): (u32, LinkAddr), counts: &Counts, finish:
     };
     let blocks: BTreeMap<_, _> = counts.blocks.iter().collect();
     finish.counters.extend(blocks.iter().map(|(at, n)| row(CounterKind::Block, at, None, n)));
-    if told == Told::Edges {
+    if reported == Reported::Edges {
         let edges: BTreeMap<_, _> = counts.edges.iter().collect();
         let rows = edges.iter().map(|((from, to), n)| row(CounterKind::Edge, from, Some(to), n));
         finish.counters.extend(rows);

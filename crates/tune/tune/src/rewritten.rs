@@ -66,7 +66,7 @@ pub struct Rewritten {
     pub jumps: Vec<Patch>,
     /// Deopt jumps to the originals, at the starts of rewritten functions: for threads that stay in
     /// rewritten text when it is reverted, and for comparisons.
-    pub gates: Vec<Patch>,
+    pub deopt_jumps: Vec<Patch>,
     /// Calls in original text, redirected to it.
     pub calls: Vec<Patch>,
     /// The patch of the loader's record of the module.
@@ -100,7 +100,7 @@ impl Rewritten {
             text,
             constants,
             jumps,
-            gates: gates(plan, linked, bias),
+            deopt_jumps: deopt_jumps(plan, linked, bias),
             calls: Vec::new(),
             headers: headers.clone(),
             left: Vec::new(),
@@ -114,8 +114,8 @@ impl Rewritten {
     }
 
     /// A deopt jump from a place in rewritten text to the original.
-    pub(crate) fn gate(&self, landing: (LinkAddr, u32)) -> Option<Patch> {
-        gate(&self.linked, self.bias, landing)
+    pub(crate) fn deopt_jump(&self, deopt_point: (LinkAddr, u32)) -> Option<Patch> {
+        deopt_jump(&self.linked, self.bias, deopt_point)
     }
 
     /// Deopt jumps out of functions that threads are in, to the originals: at the start of every
@@ -127,36 +127,44 @@ impl Rewritten {
             offsets.filter_map(|at| self.plan.function_at((at.0 - start) as u32)).collect();
         functions.sort_unstable();
         functions.dedup();
-        let landings =
-            functions.into_iter().flat_map(|f| &self.plan.functions[f].crossings.landings);
-        landings.filter_map(|landing| self.gate(*landing)).collect()
+        let deopt_points =
+            functions.into_iter().flat_map(|f| &self.plan.functions[f].osr_map.deopt_points);
+        deopt_points.filter_map(|deopt_point| self.deopt_jump(*deopt_point)).collect()
     }
 }
 
 /// Deopt jumps to the originals at the starts of rewritten functions.
-pub(crate) fn gates(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
+pub(crate) fn deopt_jumps(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
     let entries = plan.functions.iter().flat_map(|planned| {
-        planned.crossings.landings.iter().filter(|landing| landing.1 == planned.text_offset)
+        planned
+            .osr_map
+            .deopt_points
+            .iter()
+            .filter(|deopt_point| deopt_point.1 == planned.text_offset)
     });
-    entries.filter_map(|landing| gate(linked, bias, *landing)).collect()
+    entries.filter_map(|deopt_point| deopt_jump(linked, bias, *deopt_point)).collect()
 }
 
 /// A deopt jump from a place in rewritten text to the original; `None` if it is out of reach, or
 /// would cross a page boundary.
-pub(crate) fn gate(linked: &Linked, bias: u64, (to, offset): (LinkAddr, u32)) -> Option<Patch> {
-    const SIZE: usize = fettle_code::SPRINGBOARD_SIZE as usize;
+pub(crate) fn deopt_jump(
+    linked: &Linked,
+    bias: u64,
+    (to, offset): (LinkAddr, u32),
+) -> Option<Patch> {
+    const SIZE: usize = fettle_code::ENTRY_PATCH_SIZE as usize;
     let live = linked.text_at.0.wrapping_add(u64::from(offset)).wrapping_add(bias);
     if live / PAGE != (live + SIZE as u64 - 1) / PAGE {
         return None;
     }
     let after = jump(live, to.0.wrapping_add(bias))?;
     let before = linked.text.get(offset as usize..offset as usize + SIZE)?.to_vec();
-    Some(Patch { at: LiveAddr(live), before, after, purpose: Purpose::Gate })
+    Some(Patch { at: LiveAddr(live), before, after, purpose: Purpose::DeoptJump })
 }
 
 /// A jump from one live address to another; `None` if that is out of reach.
 pub(crate) fn jump(from: u64, to: u64) -> Option<Vec<u8>> {
-    let distance = to.wrapping_sub(from.wrapping_add(fettle_code::SPRINGBOARD_SIZE)) as i64;
+    let distance = to.wrapping_sub(from.wrapping_add(fettle_code::ENTRY_PATCH_SIZE)) as i64;
     let mut bytes = vec![0xe9];
     bytes.extend_from_slice(&i32::try_from(distance).ok()?.to_le_bytes());
     Some(bytes)

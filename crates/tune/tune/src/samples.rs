@@ -11,7 +11,7 @@ use fettle_lift::BlockId;
 use fettle_live::Process;
 use fettle_place::samples;
 use fettle_record::Selection;
-use fettle_record::perf::{Looks, Rings, Told};
+use fettle_record::perf::{PcSamples, Rings, SwitchRecord};
 
 use crate::count::{self, Profile};
 use crate::error::TuneError;
@@ -36,7 +36,7 @@ const FEWEST: u64 = 100;
 ///
 /// When the kernel gives no samples, when there were too few, or when it is interrupted.
 pub fn sample(
-    (target, family): (&Target<'_>, &ProcessGroup<'_>),
+    (target, process_group): (&Target<'_>, &ProcessGroup<'_>),
     modules: &[Module],
     selection: &Selection,
     time: Duration,
@@ -44,30 +44,30 @@ pub fn sample(
 ) -> Result<Profile, TuneError> {
     let pid = target.process.pid();
     let unfit = |why: String| TuneError::Unfit { pid, why };
-    let looks = Looks::affordable().ok_or_else(|| {
+    let pc_samples = PcSamples::affordable().ok_or_else(|| {
         unfit(
             "the kernel does not tell where its threads are (kernel.perf_event_paranoid above 2)"
                 .into(),
         )
     })?;
-    let looks = looks.of_own_code();
-    let workers = count::workers(family, stop)?;
-    let threads = family.threads_of(&workers);
-    let mut rings = Rings::of_places(&threads, looks).map_err(|error| {
+    let pc_samples = pc_samples.of_own_code();
+    let workers = count::workers(process_group, stop)?;
+    let threads = process_group.threads_of(&workers);
+    let mut rings = Rings::of_places(&threads, pc_samples).map_err(|error| {
         unfit(format!("the kernel does not tell where its threads are: {error}"))
     })?;
-    let mut tally = Tally::new(modules, selection, family);
+    let mut tally = Tally::new(modules, selection, process_group);
     let end = Instant::now() + time;
     while Instant::now() < end {
         stop.wait(pid, TAKEN.min(end.saturating_duration_since(Instant::now())))?;
-        rings.drain(|told| {
-            if let Told::Place(place) = told {
+        rings.drain(|reported| {
+            if let SwitchRecord::Place(place) = reported {
                 tally.take(place.pid, place.instruction);
             }
         });
     }
-    let profile = tally.profile(modules, looks.period_ns() * INSNS_PER_NS);
-    let (seen, here) = profile.looks.unwrap_or_default();
+    let profile = tally.profile(modules, pc_samples.period_ns() * INSNS_PER_NS);
+    let (seen, here) = profile.pc_samples.unwrap_or_default();
     if here < FEWEST {
         return Err(unfit(format!(
             "its threads were seen at work {seen} times, {here} of them in code that can be laid out, \
@@ -84,7 +84,7 @@ struct Placed {
     module: usize,
     function: usize,
     block: BlockId,
-    looks: u64,
+    pc_samples: u64,
 }
 
 /// Samples of functions of a module, by block.
@@ -92,7 +92,7 @@ type ByBlock = BTreeMap<usize, Vec<u64>>;
 
 /// The samples so far.
 struct Tally<'a> {
-    family: &'a ProcessGroup<'a>,
+    process_group: &'a ProcessGroup<'a>,
     /// Processes that have the process group's code at its addresses, and processes that have not.
     known: (HashSet<i32>, HashSet<i32>),
     /// In order of address.
@@ -101,7 +101,11 @@ struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    fn new(modules: &[Module], selection: &Selection, family: &'a ProcessGroup<'a>) -> Tally<'a> {
+    fn new(
+        modules: &[Module],
+        selection: &Selection,
+        process_group: &'a ProcessGroup<'a>,
+    ) -> Tally<'a> {
         let mut blocks = Vec::new();
         for (m, module) in modules.iter().enumerate() {
             let wants = module::wanted(&module.image, selection);
@@ -116,14 +120,14 @@ impl<'a> Tally<'a> {
                         module: m,
                         function: f,
                         block: BlockId(b as u32),
-                        looks: 0,
+                        pc_samples: 0,
                     }
                 }));
             }
         }
         blocks.sort_unstable_by_key(|block| block.start);
-        let known = family.members().map(Process::pid).collect();
-        Tally { family, known: (known, HashSet::new()), blocks, seen: 0 }
+        let known = process_group.members().map(Process::pid).collect();
+        Tally { process_group, known: (known, HashSet::new()), blocks, seen: 0 }
     }
 
     /// Adds a sample of a thread.
@@ -134,7 +138,7 @@ impl<'a> Tally<'a> {
         self.seen += 1;
         let next = self.blocks.partition_point(|block| block.start <= at);
         if let Some(block) = self.blocks[..next].last_mut().filter(|block| at < block.end) {
-            block.looks += 1;
+            block.pc_samples += 1;
         }
     }
 
@@ -143,7 +147,7 @@ impl<'a> Tally<'a> {
     fn is_known(&mut self, pid: i32) -> bool {
         let (members, others) = &mut self.known;
         if !members.contains(&pid) && !others.contains(&pid) {
-            members.extend(self.family.all().iter().map(|relative| relative.pid));
+            members.extend(self.process_group.all().iter().map(|member| member.pid));
             if !members.contains(&pid) {
                 others.insert(pid);
             }
@@ -155,23 +159,23 @@ impl<'a> Tally<'a> {
     fn profile(&self, modules: &[Module], insns: u64) -> Profile {
         let mut seen: Vec<ByBlock> = modules.iter().map(|_| ByBlock::new()).collect();
         let mut here = 0;
-        for block in self.blocks.iter().filter(|block| block.looks > 0) {
+        for block in self.blocks.iter().filter(|block| block.pc_samples > 0) {
             let function = &modules[block.module].lifted.functions[block.function];
             let none = || vec![0; function.blocks.len()];
-            let looks = seen[block.module].entry(block.function).or_insert_with(none);
-            looks[block.block.index()] += block.looks;
-            here += block.looks;
+            let pc_samples = seen[block.module].entry(block.function).or_insert_with(none);
+            pc_samples[block.block.index()] += block.pc_samples;
+            here += block.pc_samples;
         }
         let by_function = |(module, seen): (&Module, ByBlock)| {
-            let counts = |(f, looks): (usize, Vec<u64>)| {
+            let counts = |(f, pc_samples): (usize, Vec<u64>)| {
                 let function = &module.lifted.functions[f];
-                (function.entry, samples::counts(function, &looks, insns))
+                (function.entry, samples::counts(function, &pc_samples, insns))
             };
             seen.into_iter().map(counts).collect::<ByFunction>()
         };
         let modules: Vec<ByFunction> = modules.iter().zip(seen).map(by_function).collect();
         let counts = modules.iter().flat_map(|module| module.values());
         let events = counts.flat_map(|counts| counts.edges.values()).sum();
-        Profile { modules, events, looks: Some((self.seen, here)), ..Profile::default() }
+        Profile { modules, events, pc_samples: Some((self.seen, here)), ..Profile::default() }
     }
 }

@@ -17,10 +17,10 @@ pub struct Several {
 impl Several {
     /// Groups by reason, in the order in which they came. Reasons that differ only in numbers and
     /// addresses are the same.
-    pub fn of(told: &[(i32, String)]) -> Vec<Several> {
+    pub fn of(reported: &[(i32, String)]) -> Vec<Several> {
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         let mut all: Vec<Several> = Vec::new();
-        for (pid, why) in told {
+        for (pid, why) in reported {
             let place = *places.entry(without_numbers(why)).or_insert(all.len());
             match all.get_mut(place) {
                 Some(several) => several.pids.push(*pid),
@@ -70,9 +70,9 @@ mod tests {
     fn hundreds_with_one_reason_are_one() {
         let reason =
             |pid: i32| format!("the word at {:#x} in its heap may lead to 0x7f00", pid * 4096);
-        let mut told: Vec<(i32, String)> = (1..=200).map(|pid| (pid, reason(pid))).collect();
-        told.insert(7, (1000, "it uses the gs segment itself".to_owned()));
-        let all = Several::of(&told);
+        let mut reported: Vec<(i32, String)> = (1..=200).map(|pid| (pid, reason(pid))).collect();
+        reported.insert(7, (1000, "it uses the gs segment itself".to_owned()));
+        let all = Several::of(&reported);
         assert_eq!(all.len(), 2);
         let verbs = ("was", "were");
         let (who, verb) = all[0].who(verbs);

@@ -22,25 +22,25 @@ const TIME: Duration = Duration::from_millis(500);
 /// # Errors
 ///
 /// When we are interrupted.
-pub fn share(family: &ProcessGroup<'_>, stop: Stop<'_>) -> Result<Option<f64>, TuneError> {
-    share_of([Count::FETCH_STALLS, Count::CYCLES], family, stop)
+pub fn share(process_group: &ProcessGroup<'_>, stop: Stop<'_>) -> Result<Option<f64>, TuneError> {
+    share_of([Count::FETCH_STALLS, Count::CYCLES], process_group, stop)
 }
 
 /// The ratio of two counts of a process group.
 fn share_of(
     counts: [Count; 2],
-    family: &ProcessGroup<'_>,
+    process_group: &ProcessGroup<'_>,
     stop: Stop<'_>,
 ) -> Result<Option<f64>, TuneError> {
     // If the event is not available at all, it is not opened for each thread.
     if counts.iter().any(|count| Counted::of(&[0], *count).is_err()) {
         return Ok(None);
     }
-    let threads = family.threads_of(&count::workers(family, stop)?);
+    let threads = process_group.threads_of(&count::workers(process_group, stop)?);
     let [Ok(part), Ok(whole)] = counts.map(|count| Counted::of(&threads, count)) else {
         return Ok(None);
     };
-    stop.wait(family.lead.pid(), TIME)?;
+    stop.wait(process_group.leader.pid(), TIME)?;
     let (part, whole) = (part.read(), whole.read());
     Ok((whole > 0.0).then(|| (part / whole).min(1.0)))
 }
@@ -60,10 +60,10 @@ mod tests {
     fn a_share_of_what_the_kernel_counts() {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let process = Process::open(child.id() as i32).unwrap();
-        let family = ProcessGroup::of(&process, true);
+        let process_group = ProcessGroup::of(&process, true);
         let wanted = AtomicBool::new(false);
-        let clocks = share_of([Count::TASK_CLOCK, Count::CPU_CLOCK], &family, Stop(&wanted));
-        let stalls = share(&family, Stop(&wanted));
+        let clocks = share_of([Count::TASK_CLOCK, Count::CPU_CLOCK], &process_group, Stop(&wanted));
+        let stalls = share(&process_group, Stop(&wanted));
         child.kill().unwrap();
         child.wait().unwrap();
         let may_count = Counted::of(&[0], Count::TASK_CLOCK).is_ok();

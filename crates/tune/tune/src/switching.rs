@@ -16,16 +16,16 @@ use crate::rewritten::Rewritten;
 
 /// The patches that lead to rewritten text, and those that lead back out of it.
 #[derive(Clone, Debug, Default)]
-pub struct Ways {
+pub struct PatchSet {
     /// Entry patches, calls, GOT slots, and OSR entries.
     pub(crate) into: Vec<Patch>,
     /// Deopt jumps.
     pub(crate) out: Vec<Patch>,
 }
 
-impl Ways {
+impl PatchSet {
     /// Adds others.
-    pub(crate) fn extend(&mut self, other: &Ways) {
+    pub(crate) fn extend(&mut self, other: &PatchSet) {
         self.into.extend(other.into.iter().cloned());
         self.out.extend(other.out.iter().cloned());
     }
@@ -33,7 +33,7 @@ impl Ways {
     /// Adds all patches of some rewritten text.
     pub(crate) fn add(&mut self, code: &Rewritten) {
         self.into.extend(code.jumps.iter().chain(&code.calls).cloned());
-        self.out.extend(code.gates.iter().cloned());
+        self.out.extend(code.deopt_jumps.iter().cloned());
     }
 
     /// Adds the patches that stop those functions of some rewritten text from running that are
@@ -46,12 +46,12 @@ impl Ways {
             let next = functions.partition_point(|f| f.entry.0 <= entry);
             next.checked_sub(1).is_some_and(&chosen)
         };
-        let of_gate = |patch: &&Patch| {
+        let of_deopt_jump = |patch: &&Patch| {
             let offset = patch.at.0.wrapping_sub(code.text.at.0);
             code.plan.function_at(offset as u32).is_some_and(&chosen)
         };
         self.into.extend(code.jumps.iter().filter(of_jump).cloned());
-        self.out.extend(code.gates.iter().filter(of_gate).cloned());
+        self.out.extend(code.deopt_jumps.iter().filter(of_deopt_jump).cloned());
     }
 
     /// The mappings that all patch sites are in.
@@ -61,7 +61,7 @@ impl Ways {
 
     /// Switches a process to rewritten text, or to original text. Returns how long threads were
     /// paused, each time.
-    pub(crate) fn lead(
+    pub(crate) fn switch(
         &self,
         process: &Process,
         new: bool,

@@ -246,7 +246,7 @@ impl<'a> Target<'a> {
 
     /// The same modules in another process of the same process group, as far as it has them where
     /// this one does.
-    pub fn of_relative<'b>(&self, process: &'b Process) -> Target<'b> {
+    pub fn of_member<'b>(&self, process: &'b Process) -> Target<'b> {
         let has = |loaded: &Loaded| {
             // struct link_map begins with the difference.
             process.read(loaded.link_map, 8).is_ok_and(|head| word(&head, 0) == loaded.bias)

@@ -26,7 +26,7 @@ use crate::profile::{Fit, Saved, Subject};
 use crate::rewritten::Rewritten;
 use crate::samples;
 use crate::stalls;
-use crate::switching::Ways;
+use crate::switching::PatchSet;
 use crate::target::{LOADING, Target};
 use crate::{Stop, Wanted, lift, work};
 
@@ -96,7 +96,7 @@ pub struct Outcome {
 
 /// What [`tune`] tells while it works.
 #[derive(Debug)]
-pub enum News<'a> {
+pub enum Progress<'a> {
     /// What is being done now, in words.
     Step(String),
     /// A process was tuned, or is left unmodified.
@@ -114,14 +114,14 @@ pub fn tune(
     folder: &Path,
     options: &Options,
     stop: Stop<'_>,
-    mut tell: impl FnMut(News<'_>),
+    mut notify: impl FnMut(Progress<'_>),
 ) -> Result<Outcome, TuneError> {
     // Whatever failed, that is why.
     let known = |error| match process.is_same() {
         true => error,
         false => LiveError::Gone { pid: process.pid() }.into(),
     };
-    let mut now = tune_once(process, folder, options, stop, &mut tell).map_err(known);
+    let mut now = tune_once(process, folder, options, stop, &mut notify).map_err(known);
     let Some(pause) = options.watch.filter(|_| !options.dry_run) else {
         return now.map(|(outcome, _)| outcome);
     };
@@ -135,10 +135,10 @@ pub fn tune(
         if over || (!changed && stop.wait(pid, pause).is_err()) || stop.is_wanted() {
             return Ok(outcome);
         }
-        now = match tune_once(process, folder, &options, stop, &mut tell) {
+        now = match tune_once(process, folder, &options, stop, &mut notify) {
             // It may have nothing to do for a while.
             Err(TuneError::Unfit { why, .. }) if process.is_same() => {
-                tell(News::Step(why));
+                notify(Progress::Step(why));
                 Ok((outcome, false))
             }
             Err(_) if !process.is_same() => return Ok(outcome),
@@ -154,30 +154,31 @@ fn tune_once(
     folder: &Path,
     options: &Options,
     stop: Stop<'_>,
-    tell: &mut dyn FnMut(News<'_>),
+    notify: &mut dyn FnMut(Progress<'_>),
 ) -> Result<(Outcome, bool), TuneError> {
     let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
     if !options.keep && !options.dry_run {
         let said = work::try_work(process.pid(), &options.measure.work)?;
         if !said.is_empty() {
-            tell(News::Step(format!("--work-counter says: {said}")));
+            notify(Progress::Step(format!("--work-counter says: {said}")));
         }
     }
     let (modules, refused) = lift(&target, &options.wanted, stop)?;
-    let family = ProcessGroup::of(process, options.alone);
-    let mut tuning = Tuning { target, modules, refused, family, folder, options, stop, tell };
+    let process_group = ProcessGroup::of(process, options.alone);
+    let mut tuning =
+        Tuning { target, modules, refused, process_group, folder, options, stop, notify };
     let mut outcome = Outcome { refused: tuning.refused.clone(), ..Outcome::default() };
     let codes = tuning.decided(&mut outcome, 0)?;
     if options.dry_run || codes.is_empty() {
-        let members = tuning.family.members();
+        let members = tuning.process_group.members();
         outcome.limited_waits = members.flat_map(|p| fettle_live::limited_waits(p.pid())).collect();
-        (tuning.tell)(News::Tuned(&outcome));
+        (tuning.notify)(Progress::Tuned(&outcome));
         return Ok((outcome, false));
     }
     let mut everywhere = GroupPatches::new(folder, Cow::Owned(codes));
     let pays = tuning.pays(&mut everywhere, &mut outcome, None);
     // What was counted and laid out is reported whatever came of it.
-    (tuning.tell)(News::Tuned(&outcome));
+    (tuning.notify)(Progress::Tuned(&outcome));
     if !pays? {
         return Ok((outcome, false));
     }
@@ -189,10 +190,10 @@ fn tune_once(
     let (Some(pause), Some(first)) = (options.watch, &outcome.measured) else {
         return Ok((outcome, false));
     };
-    let Tuning { mut family, tell, .. } = tuning;
-    let besides = outcome.installed.as_ref().map(|i| i.besides.clone()).unwrap_or_default();
-    let code = (&everywhere.codes[..], &besides);
-    let Some(last) = watch(&mut family, code, (options, pause, first), stop, tell)? else {
+    let Tuning { mut process_group, notify, .. } = tuning;
+    let others = outcome.installed.as_ref().map(|i| i.others.clone()).unwrap_or_default();
+    let code = (&everywhere.codes[..], &others);
+    let Some(last) = watch(&mut process_group, code, (options, pause, first), stop, notify)? else {
         return Ok((outcome, false));
     };
     everywhere.revert()?;
@@ -206,22 +207,22 @@ struct Tuning<'a, 't> {
     modules: Vec<Module>,
     /// Modules that cannot be laid out, and why.
     refused: Vec<(PathBuf, String)>,
-    family: ProcessGroup<'a>,
+    process_group: ProcessGroup<'a>,
     folder: &'a Path,
     options: &'a Options,
     stop: Stop<'a>,
-    tell: &'t mut dyn FnMut(News<'_>),
+    notify: &'t mut dyn FnMut(Progress<'_>),
 }
 
 impl<'a> Tuning<'a, '_> {
     fn step(&mut self, what: &str) {
-        (self.tell)(News::Step(what.to_owned()));
+        (self.notify)(Progress::Step(what.to_owned()));
     }
 
     /// Counts, and makes rewritten text by that and by what `outcome` knows of: in the way that is `rank`
     /// places behind the one that the model likes best.
     fn decided(&mut self, outcome: &mut Outcome, rank: usize) -> Result<Vec<Rewritten>, TuneError> {
-        outcome.stalled = stalls::share(&self.family, self.stop)?;
+        outcome.stalled = stalls::share(&self.process_group, self.stop)?;
         self.step(if self.options.samples { "looking" } else { "counting" });
         let before = std::mem::take(&mut outcome.profile);
         (outcome.profile, outcome.fit) = self.counted()?;
@@ -232,12 +233,12 @@ impl<'a> Tuning<'a, '_> {
             saved.write(path).map_err(unusable)?;
         }
         // What was counted is kept all the same.
-        outcome.profile.is_taken_back(&self.family)?;
+        outcome.profile.is_reverted(&self.process_group)?;
         self.step("deciding");
-        self.family.forget();
-        self.family.look();
+        self.process_group.forget();
+        self.process_group.look();
         let group = Group { rank, ..self.options.group.clone() };
-        lay_out(&self.target, &self.family, &self.modules, (self.options, &group), outcome)
+        lay_out(&self.target, &self.process_group, &self.modules, (self.options, &group), outcome)
     }
 
     fn counted(&self) -> Result<(Profile, Option<Fit>), TuneError> {
@@ -247,7 +248,7 @@ impl<'a> Tuning<'a, '_> {
             return Ok((Profile { modules, ..Profile::default() }, Some(fit)));
         }
         let selection = &self.options.wanted.selection;
-        let from = (&self.target, &self.family);
+        let from = (&self.target, &self.process_group);
         let time = self.options.time;
         let profile = match self.options.samples {
             true => samples::sample(from, &self.modules, selection, time, self.stop)?,
@@ -265,25 +266,25 @@ impl<'a> Tuning<'a, '_> {
     ) -> Result<bool, TuneError> {
         self.step("installing");
         let done: Result<_, TuneError> = (|| {
-            outcome.installed = Some(everywhere.install(&self.target, &mut self.family)?);
+            outcome.installed = Some(everywhere.install(&self.target, &mut self.process_group)?);
             outcome.processes = everywhere.journals.len();
-            outcome.seen = Some(everywhere.seen(&self.family)?);
-            outcome.left = self.family.left.clone();
+            outcome.seen = Some(everywhere.seen(&self.process_group)?);
+            outcome.left = self.process_group.left.clone();
             if self.options.keep {
                 return Ok(None);
             }
             self.step("measuring");
-            let besides = outcome.installed.as_ref().map(|i| i.besides.clone()).unwrap_or_default();
-            let code = (&everywhere.codes[..], &besides);
+            let others = outcome.installed.as_ref().map(|i| i.others.clone()).unwrap_or_default();
+            let code = (&everywhere.codes[..], &others);
             let plan = &self.options.measure;
-            Ok(Some(measure::measure_installed(&mut self.family, code, plan, self.stop)?))
+            Ok(Some(measure::measure_installed(&mut self.process_group, code, plan, self.stop)?))
         })();
         let gain = |measured: &Measured| {
             measured.is_gain() && least.is_none_or(|least| measured.ratio < least.ratio)
         };
         outcome.kept = matches!(&done, Ok(measured) if measured.as_ref().is_none_or(gain));
         if !outcome.kept {
-            self.step("taking back");
+            self.step("reverting");
             everywhere.revert()?;
         }
         outcome.not_compared = done.as_ref().err().map(ToString::to_string);
@@ -314,7 +315,7 @@ impl<'a> Tuning<'a, '_> {
         let (shown, go_on) = match tried {
             Ok((found, true)) => {
                 (*everywhere, *outcome) = (found, next);
-                (self.tell)(News::Tuned(outcome));
+                (self.notify)(Progress::Tuned(outcome));
                 return Ok(true);
             }
             Ok((_, false)) => {
@@ -323,9 +324,9 @@ impl<'a> Tuning<'a, '_> {
             Err(error) => (error.to_string(), false),
         };
         self.step(&format!("pass {}: {shown}; what was there before comes back", rank + 1));
-        self.family.forget();
-        self.family.look();
-        outcome.installed = Some(everywhere.install(&self.target, &mut self.family)?);
+        self.process_group.forget();
+        self.process_group.look();
+        outcome.installed = Some(everywhere.install(&self.target, &mut self.process_group)?);
         everywhere.note(&least)?;
         Ok(go_on)
     }
@@ -339,25 +340,26 @@ fn unusable(why: String) -> TuneError {
 /// then the load has changed, and what the last comparison has shown is given. What one comparison leaves
 /// open the next one decides with it. `None` if the process has ended, or we are to end.
 fn watch(
-    family: &mut ProcessGroup<'_>,
-    code: (&[Rewritten], &Ways),
+    process_group: &mut ProcessGroup<'_>,
+    code: (&[Rewritten], &PatchSet),
     (options, pause, first): (&Options, Duration, &Measured),
     stop: Stop<'_>,
-    tell: &mut dyn FnMut(News<'_>),
+    notify: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Option<Measured>, TuneError> {
-    let pid = family.lead.pid();
+    let pid = process_group.leader.pid();
     let mut open: Option<Measured> = None;
     loop {
         if open.is_none() && stop.wait(pid, pause).is_err() {
             return Ok(None);
         }
-        let measured = match measure::measure_installed(family, code, &options.measure, stop) {
+        let measured = match measure::measure_installed(process_group, code, &options.measure, stop)
+        {
             Ok(measured) => measured,
             Err(TuneError::Interrupted { .. }) => return Ok(None),
-            Err(_) if !family.lead.is_same() => return Ok(None),
+            Err(_) if !process_group.leader.is_same() => return Ok(None),
             // It may have nothing to do for a while.
             Err(TuneError::Unfit { why, .. }) => {
-                tell(News::Step(why));
+                notify(Progress::Step(why));
                 open = None;
                 continue;
             }
@@ -367,13 +369,13 @@ fn watch(
         let measured = open.take().map_or_else(|| measured.clone(), |open| open.with(&measured));
         let is_less = measured.is_less_than(first);
         let what = match (measured.is_gain(), is_less) {
-            (true, false) => "the new code stays",
+            (true, false) => "the rewritten text stays",
             (true, true) => "less than it was: the load has changed; tuning anew",
             (false, _) if measured.is_loss() => "it is slower: the load has changed; tuning anew",
             (false, _) if !is_second => "no certain gain, no certain loss: comparing once more",
             (false, _) => "no certain gain any more: the load has changed; tuning anew",
         };
-        tell(News::Step(format!("{}; {what}", measured.percent())));
+        notify(Progress::Step(format!("{}; {what}", measured.percent())));
         if !measured.is_gain() && !is_less && !measured.is_loss() && !is_second {
             open = Some(measured);
         } else if !measured.is_gain() || is_less {
@@ -385,13 +387,13 @@ fn watch(
 /// Rewritten text for what ran of each module, in the order that was decided.
 fn lay_out(
     target: &Target<'_>,
-    family: &ProcessGroup<'_>,
+    process_group: &ProcessGroup<'_>,
     modules: &[Module],
     (options, group): (&Options, &Group),
     outcome: &mut Outcome,
 ) -> Result<Vec<Rewritten>, TuneError> {
     let process = target.process;
-    let mut maps = family.maps()?;
+    let mut maps = process_group.maps()?;
     let mut codes: Vec<Rewritten> = Vec::new();
     let mut below = false;
     for (module, counts) in modules.iter().zip(&outcome.profile.modules) {
@@ -428,7 +430,7 @@ fn lay_out(
             wants: &wants,
             callers: Callers::Ran(counts),
         };
-        match module.new_code(process, &recipe, &maps) {
+        match module.rewritten_text(process, &recipe, &maps) {
             Ok(code) => {
                 maps.extend([install::taken(code.text), install::taken(code.constants)]);
                 // Where too few registers are free a call is left unmodified.

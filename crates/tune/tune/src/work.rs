@@ -38,7 +38,7 @@ impl Meter<'_> {
         match self {
             Meter::Io => WorkUnit::ReadOrWrite,
             Meter::All(_) => WorkUnit::SystemCall,
-            Meter::Command(_) => WorkUnit::Told,
+            Meter::Command(_) => WorkUnit::Given,
         }
     }
 
@@ -50,14 +50,14 @@ impl Meter<'_> {
     }
 
     /// The work done so far.
-    pub(crate) fn work(&self, family: &ProcessGroup<'_>) -> Result<u64, TuneError> {
-        let pid = family.lead.pid();
+    pub(crate) fn work(&self, process_group: &ProcessGroup<'_>) -> Result<u64, TuneError> {
+        let pid = process_group.leader.pid();
         let unfit = |why: String| TuneError::Unfit { pid, why };
         match self {
-            Meter::Io => family.io_calls().ok_or_else(|| unfit("it has ended".to_owned())),
+            Meter::Io => process_group.io_calls().ok_or_else(|| unfit("it has ended".to_owned())),
             Meter::All(tally) => {
-                let mut all = family.all().into_iter();
-                all.try_for_each(|relative| tally.watch(relative.pid as u32))
+                let mut all = process_group.all().into_iter();
+                all.try_for_each(|member| tally.watch(member.pid as u32))
                     .and_then(|()| tally.total())
                     .map_err(|error| unfit(error.to_string()))
             }

@@ -17,16 +17,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// In how many of so many looks the thread stood in, or would come back to, rewritten text.
-fn looks_in(process: &Process, codes: &[Rewritten], looks: usize) -> usize {
+fn samples_in(process: &Process, codes: &[Rewritten], pc_samples: usize) -> usize {
     let text = codes.iter().map(|code| (code.text.at.0, code.text.at.0 + code.text.len));
     let text = Ranges::new(text.collect());
     let look = || {
         std::thread::sleep(Duration::from_millis(3));
         let inside =
-            process.while_paused(|halted| halted.on_stacks(&text, &ReturnTable::default()));
+            process.while_paused(|paused| paused.on_stacks(&text, &ReturnTable::default()));
         !inside.unwrap().0.is_empty()
     };
-    (0..looks).filter(|_| look()).count()
+    (0..pc_samples).filter(|_| look()).count()
 }
 
 /// `leads` says whether entries of the original's table lead to rewritten text.
@@ -35,11 +35,11 @@ fn stays(name: &str, flags: &[&str], leads: bool) {
     let (process, logs) = (Process::open(staying.pid()).unwrap(), staying.logs());
     let (target, wanted) = (Target::new(&process).unwrap(), Wanted::default());
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&NEVER)).unwrap();
-    let mut family = ProcessGroup::of(&process, false);
+    let mut process_group = ProcessGroup::of(&process, false);
 
     let wait = || Stop(&NEVER).wait(process.pid(), Duration::from_millis(300));
-    let wait = Wait { early: None, counting: &wait, taking_back: PATIENCE };
-    let from = (&target, &family);
+    let wait = Wait { early: None, counting: &wait, reverting: PATIENCE };
+    let from = (&target, &process_group);
     let counted =
         count::count_while(from, &logs, &modules, &wanted.selection, Stop(&NEVER), wait).unwrap();
     let counts = &counted.profile.modules[0];
@@ -50,20 +50,23 @@ fn stays(name: &str, flags: &[&str], leads: bool) {
 
     for seed in 1..=4 {
         let codes =
-            fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed).unwrap();
+            fettle_tune::shuffled((&target, &process_group), &modules, &wanted.selection, seed)
+                .unwrap();
         assert_eq!(codes[0].own_tables, [leads]);
-        let installed = fettle_tune::install_in_group(&logs, &target, &mut family, &codes).unwrap();
-        assert!(looks_in(&process, &codes, 20) >= 19);
+        let installed =
+            fettle_tune::install_in_group(&logs, &target, &mut process_group, &codes).unwrap();
+        assert!(samples_in(&process, &codes, 20) >= 19);
         // Original text is what runs when it is its turn.
-        let code = (&codes[..], &installed.besides);
+        let code = (&codes[..], &installed.others);
         let plan = measure::Plan {
             work: Work::Calls,
             rounds: Rounds { enough: 5, most: 5 },
             turn: Duration::from_millis(50),
         };
-        let measured = measure::measure_installed(&mut family, code, &plan, Stop(&NEVER)).unwrap();
+        let measured =
+            measure::measure_installed(&mut process_group, code, &plan, Stop(&NEVER)).unwrap();
         assert!(measured.stops.len() >= 20, "{measured:?}");
-        assert!(looks_in(&process, &codes, 20) >= 19);
+        assert!(samples_in(&process, &codes, 20) >= 19);
         // As another Fettle would, which knows the log alone.
         let journal = Journal::open(&logs, process.pid()).unwrap().unwrap();
         let undone = fettle_live::undo(journal, Undoing::within(PATIENCE)).unwrap();
@@ -73,7 +76,7 @@ fn stays(name: &str, flags: &[&str], leads: bool) {
 }
 
 #[test]
-fn a_loop_that_is_never_left_is_counted_and_has_new_code() {
+fn a_loop_that_is_never_left_is_counted_and_has_rewritten_text() {
     stays("staying", &[], true);
 }
 
@@ -88,7 +91,7 @@ fn a_table_that_others_may_read_stays_as_it_is() {
 }
 
 #[test]
-fn where_threads_are_is_told() {
+fn where_threads_are_is_reported() {
     let staying = Running::start("staying", "staying-seen", &[]);
     let (process, logs) = (Process::open(staying.pid()).unwrap(), staying.logs());
     let options = Options {
@@ -114,7 +117,7 @@ fn where_threads_are_is_told() {
     let seen = outcome.seen.unwrap();
     assert!(outcome.kept && seen.new > 0 && seen.share(seen.old) < 0.1, "{seen:?}");
     // Its loop is entered in no other way.
-    assert!(outcome.installed.unwrap().midway > 0);
+    assert!(outcome.installed.unwrap().osr_entries > 0);
     let journal = Journal::open(&logs, process.pid()).unwrap().unwrap();
     fettle_live::undo(journal, Undoing::within(PATIENCE)).unwrap();
     staying.end();
@@ -126,9 +129,11 @@ fn turns_that_are_too_short_for_work_are_taken_again() {
     let (process, logs) = (Process::open(staying.pid()).unwrap(), staying.logs());
     let (target, wanted) = (Target::new(&process).unwrap(), Wanted::default());
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&NEVER)).unwrap();
-    let mut family = ProcessGroup::of(&process, false);
-    let codes = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, 2).unwrap();
-    let installed = fettle_tune::install_in_group(&logs, &target, &mut family, &codes).unwrap();
+    let mut process_group = ProcessGroup::of(&process, false);
+    let codes =
+        fettle_tune::shuffled((&target, &process_group), &modules, &wanted.selection, 2).unwrap();
+    let installed =
+        fettle_tune::install_in_group(&logs, &target, &mut process_group, &codes).unwrap();
     // Grows by a hundred in a second.
     let work = Work::Command("tr -d . < /proc/uptime".to_owned());
     let plan = measure::Plan {
@@ -136,8 +141,9 @@ fn turns_that_are_too_short_for_work_are_taken_again() {
         rounds: Rounds { enough: 5, most: 5 },
         turn: Duration::from_millis(40),
     };
-    let code = (&codes[..], &installed.besides);
-    let measured = measure::measure_installed(&mut family, code, &plan, Stop(&NEVER)).unwrap();
+    let code = (&codes[..], &installed.others);
+    let measured =
+        measure::measure_installed(&mut process_group, code, &plan, Stop(&NEVER)).unwrap();
     assert_eq!(measured.ratios.len(), 5, "{measured:?}");
     let journal = Journal::open(&logs, process.pid()).unwrap().unwrap();
     fettle_live::undo(journal, Undoing::within(PATIENCE)).unwrap();

@@ -151,7 +151,7 @@ impl Daemon {
         &mut self,
         stop: &AtomicBool,
         is_changed: &dyn Fn(&Found) -> bool,
-        mut tell: impl FnMut(Notice<'_>),
+        mut notify: impl FnMut(Notice<'_>),
     ) {
         let mut looked: Option<Instant> = None;
         while !stop.load(Ordering::Relaxed) {
@@ -161,16 +161,16 @@ impl Daemon {
                 let found = self.finder.find(self.fleet.rules());
                 let before = &self.before;
                 self.fleet.see(now_ms(), found, &|key| before.get(key).cloned(), is_changed);
-                self.leave(&mut tell);
+                self.leave(&mut notify);
             }
             let (budget, before) = (self.budget(), self.jobs.len());
             let acts = self.fleet.next(now_ms(), budget);
             for act in acts {
-                self.begin(act, &mut tell);
+                self.begin(act, &mut notify);
             }
-            let ended = self.poll(&mut tell);
+            let ended = self.poll(&mut notify);
             if ended || self.jobs.len() != before {
-                self.leave(&mut tell);
+                self.leave(&mut notify);
             }
             if self.options.once && self.jobs.is_empty() && !ended {
                 return;
@@ -179,10 +179,10 @@ impl Daemon {
         }
         self.jobs.iter_mut().for_each(Job::interrupt);
         while !self.jobs.is_empty() {
-            self.poll(&mut tell);
+            self.poll(&mut notify);
             std::thread::sleep(TICK);
         }
-        self.leave(&mut tell);
+        self.leave(&mut notify);
     }
 
     /// The groups and how they stand.
@@ -190,11 +190,11 @@ impl Daemon {
         &self.fleet
     }
 
-    fn begin(&mut self, (key, act): (GroupKey, Act), tell: &mut dyn FnMut(Notice<'_>)) {
+    fn begin(&mut self, (key, act): (GroupKey, Act), notify: &mut dyn FnMut(Notice<'_>)) {
         let Some(group) = self.fleet.groups().get(&key) else { return };
         let rule = &self.fleet.rules()[group.found.rule];
         if act != Act::Check {
-            tell(Notice::Begun { rule: &rule.name, found: &group.found, act: &act });
+            notify(Notice::Begun { rule: &rule.name, found: &group.found, act: &act });
         }
         let (fettle, folder) = (&self.options.fettle, &self.options.folder);
         match jobs::begin((key, act.clone()), (rule, &group.found), fettle, folder) {
@@ -202,13 +202,13 @@ impl Daemon {
             Err(error) => {
                 let what = format!("{} cannot be run: {error}", fettle.display());
                 self.fleet.done(now_ms(), &key, &Outcome::Failed { why: what.clone() });
-                tell(Notice::Trouble { what });
+                notify(Notice::Trouble { what });
             }
         }
     }
 
     /// Takes in what has ended; whether anything has.
-    fn poll(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
+    fn poll(&mut self, notify: &mut dyn FnMut(Notice<'_>)) -> bool {
         let mut ended = false;
         let mut jobs = std::mem::take(&mut self.jobs);
         jobs.retain_mut(|job| {
@@ -224,7 +224,7 @@ impl Daemon {
                 let rule = &self.fleet.rules()[group.found.rule].name;
                 let is_quiet = *job.act() == Act::Check && finished.outcome == Outcome::Done;
                 if !is_quiet {
-                    tell(Notice::Ended {
+                    notify(Notice::Ended {
                         rule,
                         found: &group.found,
                         act: job.act(),
@@ -250,10 +250,10 @@ impl Daemon {
     }
 
     /// Writes down how all stands, for the next daemon and for Prometheus.
-    fn leave(&mut self, tell: &mut dyn FnMut(Notice<'_>)) {
+    fn leave(&mut self, notify: &mut dyn FnMut(Notice<'_>)) {
         let path = self.options.folder.join("groups.json");
         if let Err(error) = saved::write(&path, &self.fleet) {
-            tell(Notice::Trouble { what: format!("{}: {error}", path.display()) });
+            notify(Notice::Trouble { what: format!("{}: {error}", path.display()) });
         }
         if let Some(metrics) = &self.metrics {
             let text = metrics::text(&self.fleet, self.all_spent.as_secs_f64());

@@ -13,7 +13,7 @@ use crate::rules::Rule;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its oldest process.
-    pub lead: i32,
+    pub leader: i32,
     /// How many processes it has.
     pub processes: usize,
     /// The path of its program.
@@ -48,19 +48,19 @@ impl Finder {
         let mut found = BTreeMap::new();
         for (key, mut processes) in groups {
             processes.sort_unstable();
-            let (_, lead) = processes[0];
-            if let Some(group) = self.meant(lead, processes.len(), rules) {
+            let (_, leader) = processes[0];
+            if let Some(group) = self.meant(leader, processes.len(), rules) {
                 found.insert(key, group);
             }
         }
         found
     }
 
-    fn meant(&mut self, lead: i32, processes: usize, rules: &[Rule]) -> Option<Found> {
-        let program = fs::read_link(format!("/proc/{lead}/exe")).ok()?;
+    fn meant(&mut self, leader: i32, processes: usize, rules: &[Rule]) -> Option<Found> {
+        let program = fs::read_link(format!("/proc/{leader}/exe")).ok()?;
         // An upgraded program that still runs is what it was.
         let program = program.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
-        let cgroup = fs::read_to_string(format!("/proc/{lead}/cgroup")).ok().and_then(cgroup_in);
+        let cgroup = fs::read_to_string(format!("/proc/{leader}/cgroup")).ok().and_then(cgroup_in);
         let unit = cgroup.as_deref().and_then(unit_in);
         let mut matches = |rule: &Rule| {
             let is = |pattern: &Option<crate::rules::Pattern>, name: Option<&str>| {
@@ -69,10 +69,10 @@ impl Finder {
             is(&rule.program, Some(&program))
                 && is(&rule.cgroup, cgroup.as_deref())
                 && is(&rule.unit, unit)
-                && (rule.build_id.is_none() || is(&rule.build_id, self.build_id(lead).as_deref()))
+                && (rule.build_id.is_none() || is(&rule.build_id, self.build_id(leader).as_deref()))
         };
         let rule = rules.iter().position(&mut matches)?;
-        Some(Found { lead, processes, unit: unit.map(ToOwned::to_owned), program, rule })
+        Some(Found { leader, processes, unit: unit.map(ToOwned::to_owned), program, rule })
     }
 
     /// The build id of a process's program. The file is the one that runs, whatever its path leads

@@ -160,7 +160,7 @@ pub struct Fleet {
     rules: Vec<Rule>,
     groups: BTreeMap<GroupKey, Tracked>,
     /// Until when no further group of a rule is tuned, because one of its first was reverted.
-    halted: BTreeMap<usize, u64>,
+    paused: BTreeMap<usize, u64>,
     tallies: Vec<Tally>,
 }
 
@@ -172,7 +172,7 @@ impl Fleet {
     /// No group yet.
     pub fn new(rules: Vec<Rule>) -> Fleet {
         let tallies = vec![Tally::default(); rules.len()];
-        Fleet { rules, groups: BTreeMap::new(), halted: BTreeMap::new(), tallies }
+        Fleet { rules, groups: BTreeMap::new(), paused: BTreeMap::new(), tallies }
     }
 
     /// The rules.
@@ -272,7 +272,7 @@ impl Fleet {
 
     /// Whether a further group of a rule may be tuned: the first ones must have done well.
     fn may_tune_another(&self, rule: usize, now: u64) -> bool {
-        if self.halted.get(&rule).is_some_and(|until| now < *until) {
+        if self.paused.get(&rule).is_some_and(|until| now < *until) {
             return false;
         }
         let groups = || self.groups.values().filter(|group| group.found.rule == rule);
@@ -419,7 +419,7 @@ impl Fleet {
             Reason::Paused { .. } => None,
         };
         if rule.canary < 1.0 {
-            self.halted.insert(at.rule, until.unwrap_or(u64::MAX));
+            self.paused.insert(at.rule, until.unwrap_or(u64::MAX));
         }
         (State::Resting { until, why: why.to_string() }, at.tries + 1)
     }
@@ -453,8 +453,9 @@ mod tests {
 
     fn see(fleet: &mut Fleet, now: u64, numbers: &[u64]) {
         let found = |n: &u64| {
-            let lead = *n as i32;
-            let found = Found { lead, processes: 1, program: "a".to_owned(), unit: None, rule: 0 };
+            let leader = *n as i32;
+            let found =
+                Found { leader, processes: 1, program: "a".to_owned(), unit: None, rule: 0 };
             (key(*n), found)
         };
         fleet.see(now, numbers.iter().map(found).collect(), &|_| None, &|_| false);
@@ -517,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn long_pauses_are_taken_back_for_good() {
+    fn long_pauses_are_reverted_for_good() {
         let mut fleet = fleet("longest_pause = \"20ms\"\n");
         see(&mut fleet, 0, &[1]);
         fleet.next(10 * SECOND, Budget::Free);
@@ -563,7 +564,7 @@ mod tests {
     #[test]
     fn what_is_changed_already_is_known() {
         let mut fleet = fleet("");
-        let found = Found { lead: 1, processes: 1, program: "a".to_owned(), unit: None, rule: 0 };
+        let found = Found { leader: 1, processes: 1, program: "a".to_owned(), unit: None, rule: 0 };
         let tuned = State::Tuned {
             since: 3,
             ratio: Some(0.8),
@@ -572,8 +573,9 @@ mod tests {
             failures: 0,
             undo: None,
         };
-        let both = BTreeMap::from([(key(1), found.clone()), (key(2), Found { lead: 2, ..found })]);
-        fleet.see(9, both, &|_| Some((1, tuned.clone())), &|found| found.lead == 1);
+        let both =
+            BTreeMap::from([(key(1), found.clone()), (key(2), Found { leader: 2, ..found })]);
+        fleet.see(9, both, &|_| Some((1, tuned.clone())), &|found| found.leader == 1);
         assert_eq!(fleet.groups()[&key(1)].state, tuned);
         // Its patches are gone, whatever the file says.
         assert_eq!(fleet.groups()[&key(2)].state, State::Waiting);

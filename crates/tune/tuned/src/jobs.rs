@@ -58,7 +58,7 @@ pub fn begin(
     fettle: &Path,
     folder: &Path,
 ) -> std::io::Result<Job> {
-    let pid = found.lead.to_string();
+    let pid = found.leader.to_string();
     let with_pid = |text: &str| text.replace("{pid}", &pid);
     let mut command = Command::new(fettle);
     match &act {
@@ -93,7 +93,7 @@ pub fn begin(
         }
         Act::Check | Act::Undo { .. } => {}
     }
-    let name = |kind: &str| folder.join(format!("job-{}-{kind}", found.lead));
+    let name = |kind: &str| folder.join(format!("job-{}-{kind}", found.leader));
     let (output, errors) = (name("output"), name("errors"));
     command.stdin(Stdio::null());
     command.stdout(std::fs::File::create(&output)?).stderr(std::fs::File::create(&errors)?);

@@ -65,7 +65,7 @@ pub fn text(fleet: &Fleet, busy_seconds: f64) -> Result<String, std::fmt::Error>
         };
         *counts.entry((rule, state)).or_default() += 1;
         if let State::Tuned { ratio: Some(of), .. } = group.state {
-            let pid = group.found.lead.to_string();
+            let pid = group.found.leader.to_string();
             let labels = labels([("rule", rule), ("pid", &pid), ("program", &group.found.program)]);
             ratio.get_or_create(&labels).set(of);
         }
@@ -85,7 +85,7 @@ pub fn text(fleet: &Fleet, busy_seconds: f64) -> Result<String, std::fmt::Error>
         pause.get_or_create(&of_rule).set(tally.longest_pause.as_secs_f64());
     }
     registry.register("groups", "Process groups by rule and state", groups);
-    registry.register("time_ratio", "Processor time per unit of work, tuned over original", ratio);
+    registry.register("time_ratio", "CPU time per unit of work, tuned over original", ratio);
     registry.register("comparisons", "Comparisons by what they have shown", verdicts);
     registry.register("undone", "Tuned groups that were reverted", undone);
     registry.register("failed_checks", "Checks that failed", failed_checks);

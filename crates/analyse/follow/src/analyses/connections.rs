@@ -14,7 +14,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    fn turned_round(self) -> Names {
+    fn reversed(self) -> Names {
         Names { local: self.remote, remote: self.local }
     }
 }
@@ -52,7 +52,7 @@ impl Connections {
 
     /// The end of a socket that is not known by these names yet.
     fn begin(&mut self, names: Names, socket: u64) -> End {
-        let other = self.now.get(&names.turned_round()).map(|(_, end)| *end);
+        let other = self.now.get(&names.reversed()).map(|(_, end)| *end);
         // No process was at that end so far; otherwise it is of a connection before.
         let free = other.map(|end| End { side: 1 - end.side, ..end });
         let free = free.filter(|end| self.all[end.connection][end.side].is_none());

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::cast::Cast;
 use crate::error::{Error, Result};
 use crate::hash::FastMap;
-use crate::timeline::{Event, Filter, Kind, Sink, tell};
+use crate::timeline::{Event, Filter, Kind, Sink, notify};
 
 pub(super) fn write(
     trace: &Trace,
@@ -29,7 +29,7 @@ pub(super) fn write(
     }
     let quoted = FastMap::default();
     let mut writer = Writer { out, cast, quoted, place: String::new(), comma };
-    let warnings = tell(trace, filter, &mut writer)?;
+    let warnings = notify(trace, filter, &mut writer)?;
     out.write_all(b"\n]}\n")?;
     Ok(warnings)
 }

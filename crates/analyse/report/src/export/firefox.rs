@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::cast::Cast;
 use crate::error::{Error, Result};
 use crate::hash::FastMap;
-use crate::timeline::{Event, Filter, Kind, Sink, tell};
+use crate::timeline::{Event, Filter, Kind, Sink, notify};
 
 /// Weights are 32 bits of nanoseconds while the profile is made: longer stretches are several samples.
 const LONGEST_NS: u64 = 2_000_000_000;
@@ -34,7 +34,7 @@ pub(super) fn write(
     // Nothing is sampled; the profiler scales its graphs by this.
     let profile = Profile::new(&name, start, SamplingInterval::from_nanos(100_000));
     let mut writer = Writer { profile, cast, processes: FastMap::default(), open: None };
-    let warnings = tell(trace, filter, &mut writer)?;
+    let warnings = notify(trace, filter, &mut writer)?;
     writer.close();
     let mut profile = serde_json::to_value(&writer.profile).map_err(std::io::Error::from)?;
     weigh_by_time(&mut profile);

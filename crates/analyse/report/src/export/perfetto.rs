@@ -9,7 +9,7 @@ use fettle_trace::{Switch, Trace};
 use super::cast::Cast;
 use crate::error::{Error, Result};
 use crate::hash::FastMap;
-use crate::timeline::{Event, Filter, Kind, Sink, tell};
+use crate::timeline::{Event, Filter, Kind, Sink, notify};
 
 /// Field numbers of `perfetto/trace/*.proto` that are used here.
 mod field {
@@ -61,7 +61,7 @@ pub(super) fn write(
     let mut writer =
         Writer { out, cast, sent: FastMap::default(), track: 0, packet: Message::default() };
     writer.begin()?;
-    let warnings = tell(trace, filter, &mut writer)?;
+    let warnings = notify(trace, filter, &mut writer)?;
     writer.off_cpu(trace)?;
     Ok(warnings)
 }
@@ -124,7 +124,7 @@ impl Writer<'_> {
             let mut track = Message::default();
             track.number(field::TRACK_UUID, number);
             track.number(field::TRACK_PARENT, u64::from(switch.thread) + 1);
-            track.bytes(field::TRACK_NAME, b"off the processor");
+            track.bytes(field::TRACK_NAME, b"off-CPU");
             self.packet.message(field::PACKET_TRACK, &track);
             self.send()?;
         }

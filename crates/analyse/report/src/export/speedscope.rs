@@ -8,7 +8,7 @@ use serde_json::json;
 use super::cast::Cast;
 use crate::error::{Error, Result};
 use crate::hash::FastMap;
-use crate::timeline::{Event, Filter, Kind, Sink, tell};
+use crate::timeline::{Event, Filter, Kind, Sink, notify};
 
 pub(super) fn write(
     trace: &Trace,
@@ -31,7 +31,7 @@ pub(super) fn write(
         open: None,
         first: true,
     };
-    let warnings = tell(trace, filter, &mut writer)?;
+    let warnings = notify(trace, filter, &mut writer)?;
     writer.close()?;
     // Frames are known only now; the order of keys is free.
     let Writer { out, names, .. } = writer;

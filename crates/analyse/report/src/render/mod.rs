@@ -12,8 +12,8 @@ pub use histogram::{histogram_html, histogram_svg, histogram_text};
 pub use page::html as page_html;
 pub use table::{BOLD, Column, DIM, Table, WARN, column, may_go, paint, shortened};
 pub use text::{
-    arguments_text, blocks_text, diff_text, focus_text, own_text, report_text, threads_text,
-    tree_text,
+    arguments_text, blocks_text, diff_text, focus_text, report_text, threads_text, tree_text,
+    user_text,
 };
 pub use units::{count, duration, percent, plural};
 

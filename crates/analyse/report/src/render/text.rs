@@ -9,9 +9,9 @@ use crate::arguments::ArgumentView;
 use crate::counts::BlockView;
 use crate::diff::Diff;
 use crate::focus::{Focus, Neighbour};
-use crate::own::OwnView;
 use crate::report::{EventRow, Latency, OffCpu, Report, Run, SkippedRow, ThreadRow};
 use crate::tree_view::TreeView;
+use crate::user_probe::UserView;
 
 /// Warnings or notes shown at most.
 const NOTES_MAX: usize = 10;
@@ -334,9 +334,9 @@ pub fn focus_text(focus: &Focus, terminal: Terminal) -> String {
             duration(row.total_corrected_ns),
             duration(row.total_ns)
         ));
-        if let (Some(own), Some(total)) = (row.cpu_self_ns, row.cpu_total_ns) {
-            let (own, total) = (duration(own), duration(total));
-            out.push_str(&format!("on a processor: self {own}, total {total}\n"));
+        if let (Some(user_probe), Some(total)) = (row.cpu_self_ns, row.cpu_total_ns) {
+            let (user_probe, total) = (duration(user_probe), duration(total));
+            out.push_str(&format!("on a processor: self {user_probe}, total {total}\n"));
         }
         if let Some(latency) = row.latency {
             out.push_str(&latency_line(latency));
@@ -372,7 +372,7 @@ pub fn blocks_text(view: &BlockView, terminal: Terminal) -> String {
 }
 
 /// What a user probe counted.
-pub fn own_text(view: &OwnView, terminal: Terminal) -> String {
+pub fn user_text(view: &UserView, terminal: Terminal) -> String {
     let mut out = String::new();
     let columns: Vec<_> = view.fields.iter().map(|name| column(name)).collect();
     let mut table = Table::new(&columns, "function");

@@ -118,7 +118,7 @@ fn in_requests(program: &Program, mut server: Server, batch: &mut Batch, batches
 fn main() {
     let millions: usize = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(20);
     let only = std::env::args().nth(2).unwrap_or_default();
-    let few = "bytes > 0 and fd in (5, 105, 205, 305, 405, 505, 605, 705, 805, 905)";
+    let small_set = "bytes > 0 and fd in (5, 105, 205, 305, 405, 505, 605, 705, 805, 905)";
     let all = program("bytes > 0");
     let server = Server::new(&all);
     let mut batch = Batch::new(all.catalog());
@@ -131,7 +131,7 @@ fn main() {
         Contender::new("every event in a request", &server, Who::Engine(engine(&all))),
         Contender::new("the same, and read", &server, Who::Reader(engine(&all))),
         Contender::new("bound only", &server, Who::Engine(bound)),
-        Contender::new("1 % of requests", &server, Who::Engine(engine(&program(few)))),
+        Contender::new("1 % of requests", &server, Who::Engine(engine(&program(small_set)))),
     ];
     contenders.retain(|contender| contender.name.contains(&only));
     for _ in 0..((millions << 20) / (TURN * BATCH)).max(1) {

@@ -13,7 +13,7 @@ pub struct Story {
 #[allow(dead_code, reason = "each test uses a part")]
 impl Story {
     /// Runs a schema over events.
-    pub fn tell(schema: &str, text: &str) -> Story {
+    pub fn notify(schema: &str, text: &str) -> Story {
         Story::with(schema, text, Options::default())
     }
 

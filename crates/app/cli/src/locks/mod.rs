@@ -16,7 +16,7 @@ use fettle_code::{Depth, Mode};
 use fettle_live::{ExitStatus, Process};
 use fettle_locks::{Report, ThreadTable, graph};
 use fettle_record::locking::{self, Locking};
-use fettle_record::unmet::Unmet;
+use fettle_record::unmatched::Unmatched;
 use fettle_record::{Options, Outcome, Outliving, Selection};
 use fettle_tune::attached::{self, Whom};
 use fettle_tune::{Target, leftovers};
@@ -117,9 +117,9 @@ fn options(args: &LocksArgs, command: Vec<OsString>, output: PathBuf) -> Options
         mode: Mode::Locks,
         depth: Depth::ALL,
         selection: Selection { only: locking::patterns(), ..Selection::default() },
-        own: None,
+        user_probe: None,
         arguments: Vec::new(),
-        unmet: Unmet::new(&args.libraries, &Selection::default()),
+        unmatched: Unmatched::new(&args.libraries, &Selection::default()),
         libraries,
         // No records are left.
         ring_bytes: 1 << 16,
@@ -130,7 +130,7 @@ fn options(args: &LocksArgs, command: Vec<OsString>, output: PathBuf) -> Options
         min_duration: None,
         outliving: Outliving { recorded: false, notice: |text| say!("fettle: {text}") },
         cache: fettle_record::cache::default_path(),
-        tell: (!args.quiet && !args.json).then_some(record::show_preparing),
+        notify: (!args.quiet && !args.json).then_some(record::show_preparing),
     }
 }
 
@@ -146,10 +146,10 @@ fn run_launched(args: &LocksArgs) -> anyhow::Result<ExitCode> {
             return record::failed(error.into(), args.quiet);
         }
     };
-    let told = tell(args, &outcome);
+    let reported = notify(args, &outcome);
     // Before this process ends as the program did, by a signal perhaps.
     drop(folder);
-    told?;
+    reported?;
     match outcome.status {
         Some(status) if status != ExitStatus::Code(0) => record::pass_on(status),
         _ => Ok(ExitCode::SUCCESS),
@@ -173,7 +173,7 @@ fn run_attached(args: &LocksArgs, pid: u32) -> anyhow::Result<ExitCode> {
     let watch: fettle_record::record::Watch<'_> = (stop, None, &mut |_, _| ());
     let recorded = attached::record(whom, &journals, &options, args.duration, watch)
         .map_err(|error| tune::explained(&journals, &process, error))?;
-    tell(args, &recorded.outcome)?;
+    notify(args, &recorded.outcome)?;
     if !args.quiet {
         for line in fettle_tune::recording::still_mapped(&recorded.stuck, "copies with probes") {
             say!("fettle: {line}");
@@ -188,7 +188,7 @@ fn run_attached(args: &LocksArgs, pid: u32) -> anyhow::Result<ExitCode> {
 const NO_FUNCTION: &str = "no function of it can be moved";
 
 /// Writes the report.
-fn tell(args: &LocksArgs, outcome: &Outcome) -> anyhow::Result<()> {
+fn notify(args: &LocksArgs, outcome: &Outcome) -> anyhow::Result<()> {
     let Some(locking) = &outcome.locking else { bail!("nothing was counted") };
     if !args.quiet {
         // Most files have no function of locks.

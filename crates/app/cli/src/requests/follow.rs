@@ -67,32 +67,32 @@ fn ended(path: &Path, args: &RequestsArgs) -> anyhow::Result<ExitCode> {
     let (sources, reason) = super::sources(&args.schema, &trace)?;
     let session = super::open(&trace, &sources, &args.schema)?;
     let names = session.program().schemas().iter().map(|schema| schema.name().to_owned());
-    let mut teller = Teller::new(args, names.collect());
-    let (mut told, mut none) = (Ok(()), true);
+    let mut teller = Reporter::new(args, names.collect());
+    let (mut reported, mut none) = (Ok(()), true);
     session.for_each_while(&mut |request, context| {
         none = false;
-        told = teller.tell(&[context.row(request)]);
-        told.is_ok()
+        reported = teller.notify(&[context.row(request)]);
+        reported.is_ok()
     })?;
-    told?;
+    reported?;
     teller.end(&session.summary(args.slowest)?, reason.as_deref())?;
     Ok(ExitCode::from(u8::from(none)))
 }
 
 /// Prints requests, each in a line, and figures after them.
-struct Teller<'a> {
+struct Reporter<'a> {
     args: &'a RequestsArgs,
     /// Names of the schemas, by place.
     names: Vec<String>,
     headed: bool,
 }
 
-impl<'a> Teller<'a> {
-    fn new(args: &'a RequestsArgs, names: Vec<String>) -> Teller<'a> {
-        Teller { args, names, headed: false }
+impl<'a> Reporter<'a> {
+    fn new(args: &'a RequestsArgs, names: Vec<String>) -> Reporter<'a> {
+        Reporter { args, names, headed: false }
     }
 
-    fn tell(&mut self, rows: &[RequestRow]) -> anyhow::Result<()> {
+    fn notify(&mut self, rows: &[RequestRow]) -> anyhow::Result<()> {
         let mut text = String::new();
         for row in rows {
             if self.args.json {
@@ -154,7 +154,7 @@ struct Following<'a> {
     /// By kind, whether one has come.
     present: Vec<bool>,
     live: Option<Live>,
-    teller: Teller<'a>,
+    teller: Reporter<'a>,
     /// Why it is this schema, where it was not named.
     reason: Option<String>,
     /// Whether it is known which processes were there before.
@@ -191,7 +191,7 @@ impl<'a> Following<'a> {
             kinds,
             tail: None,
             live: None,
-            teller: Teller::new(args, Vec::new()),
+            teller: Reporter::new(args, Vec::new()),
             reason: None,
             known: false,
             any: false,
@@ -259,13 +259,13 @@ impl<'a> Following<'a> {
                 live.finish(&mut |request, context| rows.push(context.row(request)));
             }
         } else {
-            let told_ns = tail.poll(&mut ears).with_context(cannot)?;
+            let reported_ns = tail.poll(&mut ears).with_context(cannot)?;
             if let Some(live) = &mut self.live {
-                live.until(told_ns, &mut |request, context| rows.push(context.row(request)));
+                live.until(reported_ns, &mut |request, context| rows.push(context.row(request)));
             }
         }
         self.any |= !rows.is_empty();
-        self.teller.tell(&rows)
+        self.teller.notify(&rows)
     }
 
     /// Chooses a schema where none was named. Events that have come may suit another one better
@@ -296,7 +296,7 @@ impl<'a> Following<'a> {
         };
         let mut manifest = Trace::open_growing(self.path)?.manifest().clone();
         if manifest.duration_ns == 0 {
-            manifest.duration_ns = live.told_ns();
+            manifest.duration_ns = live.reported_ns();
         }
         let summary = live.summary(&manifest);
         self.teller.end(&summary, self.reason.as_deref())?;

@@ -253,7 +253,7 @@ fn slowest(slow: &SlowRequest, terminal: Terminal, out: &mut String) {
 
 /// Steps of a critical path that are printed together.
 #[derive(Default)]
-struct Told<'a> {
+struct StepGroup<'a> {
     /// Whose they are.
     actor: Option<&'a str>,
     lines: Vec<Line<'a>>,
@@ -281,7 +281,7 @@ impl Line<'_> {
     }
 }
 
-impl<'a> Told<'a> {
+impl<'a> StepGroup<'a> {
     /// Adds a step to the line of those that are like it; whether there is such a line.
     fn joins(&mut self, step: &CriticalStep, ns: u64) -> bool {
         let like = |line: &&mut Line<'_>| line.state == step.state && line.who == who(step);
@@ -309,17 +309,17 @@ fn who(step: &CriticalStep) -> String {
 /// What is printed of a critical path: each step by itself. Of a long path the longest are, and
 /// steps of one thread that follow each other are merged, a line for each of its states: under
 /// load, a thread waits for a processor again and again. What lies between is one line.
-fn told(critical: &[CriticalStep]) -> Vec<Told<'_>> {
+fn reported(critical: &[CriticalStep]) -> Vec<StepGroup<'_>> {
     let length = |step: &CriticalStep| step.to_ns.saturating_sub(step.from_ns);
     let mut places: Vec<usize> = (0..critical.len()).collect();
     places.sort_by_key(|place| std::cmp::Reverse(length(&critical[*place])));
     let folds = places.len() > STEPS_MAX;
     let mut is_long = vec![!folds; critical.len()];
     places.iter().take(STEPS_MAX).for_each(|place| is_long[*place] = true);
-    let mut told: Vec<Told<'_>> = Vec::new();
+    let mut reported: Vec<StepGroup<'_>> = Vec::new();
     for (step, is_long) in critical.iter().zip(is_long) {
         let ns = length(step);
-        let last = told.last_mut();
+        let last = reported.last_mut();
         let of_last = folds && last.as_ref().is_some_and(|last| last.actor == Some(&step.actor));
         match last {
             Some(last) if is_long && of_last => last.add(step, ns),
@@ -329,18 +329,18 @@ fn told(critical: &[CriticalStep]) -> Vec<Told<'_>> {
                 }
             }
             _ => {
-                let mut new = Told::default();
+                let mut new = StepGroup::default();
                 if is_long {
                     new.actor = Some(&step.actor);
                     new.add(step, ns);
                 } else {
                     new.short.add(step.from_ns, ns);
                 }
-                told.push(new);
+                reported.push(new);
             }
         }
     }
-    told
+    reported
 }
 
 /// The critical path: a line per step, or for several, with their share as a bar.
@@ -354,7 +354,7 @@ pub(super) fn steps(
         &[column("    after"), column("for"), column("%"), may_go("", 1), column("")],
         "critical path",
     );
-    for Told { lines, short, .. } in told(critical) {
+    for StepGroup { lines, short, .. } in reported(critical) {
         for Line { from_ns, ns, steps, state, who } in lines {
             let pieces =
                 if steps > 1 { format!(", in {} pieces", count(steps)) } else { "".into() };
@@ -455,15 +455,16 @@ mod tests {
     /// What is printed, a line each: state, actor, microseconds, steps.
     fn lines(critical: &[CriticalStep]) -> Vec<(String, u64, u64)> {
         let mut lines = Vec::new();
-        for Told { lines: of, short, .. } in told(critical) {
-            let told = of.into_iter().chain((short.steps > 0).then_some(short));
-            lines.extend(told.map(|l| (format!("{} {}", l.state, l.who), l.ns / 1000, l.steps)));
+        for StepGroup { lines: of, short, .. } in reported(critical) {
+            let reported = of.into_iter().chain((short.steps > 0).then_some(short));
+            lines
+                .extend(reported.map(|l| (format!("{} {}", l.state, l.who), l.ns / 1000, l.steps)));
         }
         lines
     }
 
     #[test]
-    fn a_thread_that_waits_for_a_processor_time_and_again_is_a_line_for_each_state() {
+    fn a_thread_that_waits_for_a_cpu_time_and_again_is_a_line_for_each_state() {
         let mut steps = vec![("nginx/1", "running", 50)];
         for _ in 0..40 {
             steps.extend([
@@ -474,10 +475,10 @@ mod tests {
         }
         steps.push(("nginx/1", "network", 700));
         let line = |text: &str, us, steps| (text.to_owned(), us, steps);
-        let told = lines(&path(&steps));
+        let reported = lines(&path(&steps));
         let wanted =
             [line(" ", 50, 1), line("runnable fpm/2", 40 * 900, 40), line(" ", 40 * 101 + 700, 81)];
-        assert_eq!(told, wanted);
+        assert_eq!(reported, wanted);
 
         // A short path is printed step by step.
         let few = path(&[("a", "running", 5), ("a", "runnable", 9), ("a", "running", 6)]);

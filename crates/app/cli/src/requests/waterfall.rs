@@ -161,7 +161,7 @@ fn events(detail: &Detail, terminal: Terminal, out: &mut String) {
             Line::Wait(span) => {
                 let length = duration(span.to_ns.saturating_sub(span.from_ns));
                 let text = match span.state {
-                    "runnable" => format!("ready, but off the processor {length}"),
+                    "runnable" => format!("ready, but off-CPU {length}"),
                     "queued" => format!("it lies here {length}: queued"),
                     state => format!("waits {length}: {state}"),
                 };

@@ -10,17 +10,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t tell, opening, forking, ending;
+static volatile sig_atomic_t notify, opening, forking, ending;
 static void handle(int number) {
-    if (number == SIGUSR1) tell = 1;
-    if (number == SIGUSR2) opening = tell = 1;
+    if (number == SIGUSR1) notify = 1;
+    if (number == SIGUSR2) opening = notify = 1;
     if (number == SIGHUP) forking = 1;
     if (number == SIGTERM) ending = 1;
 }
 
 struct list { struct r_debug first; struct list *next; };
 
-static void tell_lists(void) {
+static void report_lists(void) {
     struct list *list = NULL;
     for (ElfW(Dyn) *d = _DYNAMIC; d->d_tag; d++)
         if (d->d_tag == DT_DEBUG) list = (struct list *)d->d_un.d_ptr;
@@ -61,8 +61,8 @@ int main(void) {
         }
         if (opening && !dlmopen(LM_ID_NEWLM, "libm.so.6", RTLD_NOW)) abort();
         opening = 0;
-        if (tell) tell_lists();
-        tell = 0;
+        if (notify) report_lists();
+        notify = 0;
         usleep(1000);
     }
     pthread_join(thread, NULL);

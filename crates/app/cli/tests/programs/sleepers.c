@@ -197,14 +197,14 @@ int main(void) {
     printf("ready\n");
     fflush(stdout);
     char byte = 1;
-    for (int told = 0;;) {
+    for (int reported = 0;;) {
         struct timespec time = {0, 20000000};
         errno = 0;
         // Without an end of its own it must not be given up, with one it may.
         int signal = sigtimedwait(&end, NULL, &time);
         // A machine may have much else to do.
-        told |= signal == SIGTERM;
-        if (told && rounds > 50) break;
+        reported |= signal == SIGTERM;
+        if (reported && rounds > 50) break;
         for (int i = 0; i < WAYS; i++)
             if (write(pipes[i][1], &byte, 1) != 1) return 2;
         byte = byte % 100 + 1;

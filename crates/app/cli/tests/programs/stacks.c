@@ -9,7 +9,7 @@
 enum { SIZE = 32768 };
 
 static void *lower, *upper;
-static volatile sig_atomic_t told, ending;
+static volatile sig_atomic_t reported, ending;
 static volatile long sum;
 
 void change_stack(void **from, void *to);
@@ -23,9 +23,9 @@ static void *made(char *end, void (*begin)(void)) {
     return top - 6;
 }
 
-static void tell(int signal) {
+static void notify(int signal) {
     if (signal == SIGTERM) ending = 1;
-    told = 1;
+    reported = 1;
 }
 
 static void ready(void) {
@@ -58,8 +58,8 @@ __attribute__((noinline)) static void work(void) {
 static void working(void) {
     for (;;) {
         ready();
-        while (!told) work();
-        told = 0;
+        while (!reported) work();
+        reported = 0;
         change_stack(&upper, lower);
         if (ending) break;
     }
@@ -68,8 +68,8 @@ static void working(void) {
 }
 
 int main(void) {
-    signal(SIGUSR1, tell);
-    signal(SIGTERM, tell);
+    signal(SIGUSR1, notify);
+    signal(SIGTERM, notify);
     // On the heap, where nothing is between them.
     char *stacks = malloc(2 * SIZE);
     lower = made(stacks + SIZE, sleeping);

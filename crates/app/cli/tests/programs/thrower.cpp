@@ -156,9 +156,9 @@ static void forking() {
     }
 }
 
-static volatile std::sig_atomic_t told;
+static volatile std::sig_atomic_t reported;
 
-static void terminate(int) { told = 1; }
+static void terminate(int) { reported = 1; }
 
 int main() {
     std::signal(SIGTERM, terminate);
@@ -168,7 +168,7 @@ int main() {
     std::printf("ready\n");
     std::fflush(stdout);
     // A machine may have much else to do.
-    while (!told || rounds <= 100) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (!reported || rounds <= 100) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     ending = true;
     for (auto &thread : threads) thread.join();
     expect(Counted::alive == 0, "destructors");

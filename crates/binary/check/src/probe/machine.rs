@@ -8,8 +8,8 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register}
 
 use super::shape::{Part, Shape, fixups_in};
 use super::symbols::{
-    CHILD, CHILDREN, ENDED_BEFORE, F, FLAGS_BIT, FRAME, Fields, LIMIT, MAX_PUSHES, NO_ROOM_FROM,
-    Operand, RESERVED, RSP, SAMPLING, SHADOW_USED, STACK_POINTER, START, State, Step,
+    CHILD, CHILDREN, ENDED_BEFORE, F, FLAGS_BIT, FRAME, Fields, LIMIT, MAX_PUSHES, MIRROR_USED,
+    NO_ROOM_FROM, Operand, RESERVED, RSP, SAMPLING, STACK_POINTER, START, State, Step,
     TOP_STACK_POINTER, V, Word, added, branch, effect, incremented, kind_of, loaded, number,
     number32, once, store, untouched,
 };
@@ -37,7 +37,7 @@ pub(super) struct Machine<'a> {
     /// What the call-stack mirror in use was compared with.
     pub(super) bound: Option<u32>,
     /// What the agent is to record.
-    pub(super) told: Option<u32>,
+    pub(super) reported: Option<u32>,
     pub(super) uses_red_zone: bool,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Machine<'a> {
             clobbers: 0,
             counter: None,
             bound: None,
-            told: None,
+            reported: None,
             uses_red_zone: false,
         }
     }
@@ -259,7 +259,7 @@ impl<'a> Machine<'a> {
             },
             base => match self.read(state, base)? {
                 V::Bucket(of) => self.bucket(of, fixups),
-                V::Used => Ok(Operand::Shadow(disp)),
+                V::Used => Ok(Operand::Mirror(disp)),
                 V::Place => Ok(Operand::Record(disp)),
                 _ => Err(ProbeFault::Memory),
             },
@@ -272,7 +272,7 @@ impl<'a> Machine<'a> {
             return Err(ProbeFault::Fixup);
         };
         let table = *self.counter.get_or_insert(n);
-        if *self.told.get_or_insert(u32::from(of)) != u32::from(of) {
+        if *self.reported.get_or_insert(u32::from(of)) != u32::from(of) {
             return Err(ProbeFault::Memory);
         }
         match n.checked_sub(table) {
@@ -452,9 +452,9 @@ impl<'a> Machine<'a> {
             (Mnemonic::Sub, Reg, Memory, 8) => {
                 let a = self.read(state, insn.op0_register())?;
                 let value = match (a, self.operand(insn, fixups, state)?) {
-                    (V::Tsc, Operand::Shadow(d)) if d == START - FRAME => V::Ticks,
-                    (V::Ticks, Operand::Shadow(d)) if d == CHILD - FRAME => V::SelfTicks,
-                    (V::Ended, Operand::Shadow(d)) if d == ENDED_BEFORE - FRAME => V::BelowIt,
+                    (V::Tsc, Operand::Mirror(d)) if d == START - FRAME => V::Ticks,
+                    (V::Ticks, Operand::Mirror(d)) if d == CHILD - FRAME => V::SelfTicks,
+                    (V::Ended, Operand::Mirror(d)) if d == ENDED_BEFORE - FRAME => V::BelowIt,
                     _ => return Err(ProbeFault::Memory),
                 };
                 self.write(state, insn.op0_register(), value)?;
@@ -465,10 +465,10 @@ impl<'a> Machine<'a> {
             }
             (Mnemonic::Add, Memory, OpKind::Immediate8to64, 8) => {
                 match (self.operand(insn, fixups, state)?, insn.immediate(1) as i64) {
-                    (Operand::Block(SHADOW_USED), FRAME) => {
+                    (Operand::Block(MIRROR_USED), FRAME) => {
                         once(state, effect::PUSHED, effect::ROOM)?;
                     }
-                    (Operand::Block(SHADOW_USED), n) if n == -FRAME => {
+                    (Operand::Block(MIRROR_USED), n) if n == -FRAME => {
                         once(state, effect::POPPED, effect::TOP | effect::SELF | effect::BELOW_IT)?;
                     }
                     _ => return Err(ProbeFault::Memory),
@@ -478,7 +478,7 @@ impl<'a> Machine<'a> {
                 incremented(state, self.operand(insn, fixups, state)?)?;
             }
             (Mnemonic::Inc, Memory, _, 4) => match self.operand(insn, fixups, state)? {
-                Operand::Shadow(d) if d == CHILDREN - 2 * FRAME => {
+                Operand::Mirror(d) if d == CHILDREN - 2 * FRAME => {
                     once(state, effect::CHILD_OF, effect::TOP)?;
                 }
                 _ => return Err(ProbeFault::Memory),
@@ -503,7 +503,7 @@ impl<'a> Machine<'a> {
             (Mnemonic::Cmp, Reg, Memory, 8) => {
                 let value = self.read(state, insn.op0_register())?;
                 return match (value, self.operand(insn, fixups, state)?) {
-                    (V::Sp(0), Operand::Shadow(d)) if d == STACK_POINTER - FRAME => {
+                    (V::Sp(0), Operand::Mirror(d)) if d == STACK_POINTER - FRAME => {
                         // What an earlier comparison showed is void.
                         use effect::*;
                         state.effects &= !(TOP | OTHER | FOUND | NOT_FOUND | DEEPER | NOT_DEEPER);
@@ -556,8 +556,8 @@ impl<'a> Machine<'a> {
             | AgentEntry::SampleExit
             | AgentEntry::LockLeave
             | AgentEntry::Enter
-            | AgentEntry::Own
-            | AgentEntry::OwnVectors => 2,
+            | AgentEntry::User
+            | AgentEntry::UserVectors => 2,
         };
         for operand in &mut operands[..count] {
             *operand = self.pop(state)?;
@@ -579,15 +579,15 @@ impl<'a> Machine<'a> {
                 state.flags = F::Any;
             }
             // These find the stack pointer, and the registers of the function, as they are.
-            (AgentEntry::Enter, [V::Number, V::Const(told)]) if untouched(state) => {
+            (AgentEntry::Enter, [V::Number, V::Const(reported)]) if untouched(state) => {
                 once(state, effect::ENTERED, 0)?;
-                self.told = Some(told as u32);
+                self.reported = Some(reported as u32);
             }
-            (AgentEntry::Own | AgentEntry::OwnVectors, [V::Number, V::Const(told)])
+            (AgentEntry::User | AgentEntry::UserVectors, [V::Number, V::Const(reported)])
                 if untouched(state) =>
             {
                 once(state, effect::OWN, 0)?;
-                self.told = Some(told as u32);
+                self.reported = Some(reported as u32);
             }
             (AgentEntry::LockEnter, [V::Number, _]) if untouched(state) => {
                 once(state, effect::LOCK, 0)?;
@@ -596,9 +596,9 @@ impl<'a> Machine<'a> {
                 once(state, effect::LOCK, effect::NOT_DEEPER)?;
                 state.flags = F::Any;
             }
-            (AgentEntry::Leave, [V::Number, V::Const(told)]) if untouched(state) => {
+            (AgentEntry::Leave, [V::Number, V::Const(reported)]) if untouched(state) => {
                 once(state, effect::CLOSED_BY_AGENT, 0)?;
-                self.told = Some(told as u32);
+                self.reported = Some(reported as u32);
             }
             (AgentEntry::SampleExit, [V::Number, p]) if p == pushed => {
                 once(state, effect::SAMPLED, effect::NOT_DEEPER)?;
@@ -611,7 +611,7 @@ impl<'a> Machine<'a> {
 
     /// What was executed, as a shape; with its parts' places and its counter.
     pub(super) fn shape(mut self) -> Result<(Shape, [u32; MAX_PARTS], Option<u32>), ProbeFault> {
-        let kind = kind_of(&self.paths, self.bound, self.told).ok_or(ProbeFault::Kind)?;
+        let kind = kind_of(&self.paths, self.bound, self.reported).ok_or(ProbeFault::Kind)?;
         let counts = matches!(kind, Kind::Block | Kind::Target(_));
         if (kind == Kind::Block) != (self.blocks == [true])
             || counts != self.counter.is_some()

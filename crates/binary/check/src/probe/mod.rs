@@ -60,7 +60,7 @@ impl Shapes {
         code: &[u8],
         fixups: &[(u32, Fixup)],
         (start, end): (u32, u32),
-        own: bool,
+        user_probe: bool,
     ) -> Result<Found, ProbeFault> {
         let inline = code.get(start as usize..end as usize).ok_or(ProbeFault::Undecodable)?;
         let mut first = [0; 8];
@@ -74,7 +74,8 @@ impl Shapes {
             }
         }
         // A user's line may look like a probe of Fettle's: one that counts calls does.
-        let found = if own { own_shape(code, fixups, (start, end)) } else { Err(ProbeFault::Kind) };
+        let found =
+            if user_probe { user_shape(code, fixups, (start, end)) } else { Err(ProbeFault::Kind) };
         let (shape, parts, counter) = found.or_else(|_| {
             let mut machine = Machine::new(code, fixups, start, end);
             machine.run().and_then(|()| machine.shape())
@@ -86,26 +87,26 @@ impl Shapes {
 }
 
 /// The shape of straight-line code that the user's compiler made.
-fn own_shape(
+fn user_shape(
     code: &[u8],
     fixups: &[(u32, Fixup)],
     (start, end): (u32, u32),
 ) -> Result<(Shape, [u32; MAX_PARTS], Option<u32>), ProbeFault> {
     let bytes = code.get(start as usize..end as usize).ok_or(ProbeFault::Undecodable)?;
-    let mut own_fixups = Vec::new();
+    let mut user_fixups = Vec::new();
     for (at, fixup) in fixups_in(fixups, start.saturating_sub(3), end) {
         let Fixup::Probe(fixup) = fixup else { return Err(ProbeFault::Fixup) };
-        own_fixups.push((at.checked_sub(start).ok_or(ProbeFault::Fixup)?, *fixup));
+        user_fixups.push((at.checked_sub(start).ok_or(ProbeFault::Fixup)?, *fixup));
     }
-    let summary = super::own::summarize(bytes, &own_fixups)?;
+    let summary = super::user_probe::summarize(bytes, &user_fixups)?;
     let mut fixed = Vec::new();
     let mut begin = 0;
-    for (at, _) in &own_fixups {
+    for (at, _) in &user_fixups {
         fixed.push((begin, *at));
         begin = at + 4;
     }
     fixed.push((begin, end - start));
-    let part = Part { bytes: bytes.to_vec(), fixed, fixups: own_fixups, jumps: Vec::new() };
+    let part = Part { bytes: bytes.to_vec(), fixed, fixups: user_fixups, jumps: Vec::new() };
     let mut bases = [u32::MAX; MAX_PARTS];
     bases[0] = start;
     Ok((Shape { parts: vec![part], summary }, bases, None))

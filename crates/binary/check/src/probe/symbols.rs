@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use fettle_abi::block::{Accumulator, RING, SHADOW, SHADOW_BYTES, ShadowFrame, ThreadBlock};
+use fettle_abi::block::{Accumulator, MIRROR, MIRROR_BYTES, MirrorFrame, RING, ThreadBlock};
 use fettle_abi::ring::RingCursors;
 use fettle_code::ProbeFixup;
 use iced_x86::{ConditionCode, Instruction, Register};
@@ -72,20 +72,20 @@ pub(super) enum F {
     Any,
 }
 
-pub(super) const FRAME: i64 = size_of::<ShadowFrame>() as i64;
-pub(super) const SHADOW_USED: i64 = offset_of!(ThreadBlock, shadow_used) as i64;
+pub(super) const FRAME: i64 = size_of::<MirrorFrame>() as i64;
+pub(super) const MIRROR_USED: i64 = offset_of!(ThreadBlock, mirror_used) as i64;
 pub(super) const TOP_STACK_POINTER: i64 = offset_of!(ThreadBlock, top_stack_pointer) as i64;
 pub(super) const ENDED: i64 = offset_of!(ThreadBlock, ended) as i64;
 pub(super) const RESERVED: i64 =
     (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, reserved)) as i64;
 pub(super) const LIMIT: i64 =
     (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, limit)) as i64;
-pub(super) const START: i64 = SHADOW as i64 + offset_of!(ShadowFrame, start) as i64;
-pub(super) const STACK_POINTER: i64 = SHADOW as i64 + offset_of!(ShadowFrame, stack_pointer) as i64;
-pub(super) const CHILD: i64 = SHADOW as i64 + offset_of!(ShadowFrame, child_ticks) as i64;
-pub(super) const NUMBER: i64 = SHADOW as i64 + offset_of!(ShadowFrame, function) as i64;
-pub(super) const CHILDREN: i64 = SHADOW as i64 + offset_of!(ShadowFrame, children) as i64;
-pub(super) const ENDED_BEFORE: i64 = SHADOW as i64 + offset_of!(ShadowFrame, ended_before) as i64;
+pub(super) const START: i64 = MIRROR as i64 + offset_of!(MirrorFrame, start) as i64;
+pub(super) const STACK_POINTER: i64 = MIRROR as i64 + offset_of!(MirrorFrame, stack_pointer) as i64;
+pub(super) const CHILD: i64 = MIRROR as i64 + offset_of!(MirrorFrame, child_ticks) as i64;
+pub(super) const NUMBER: i64 = MIRROR as i64 + offset_of!(MirrorFrame, function) as i64;
+pub(super) const CHILDREN: i64 = MIRROR as i64 + offset_of!(MirrorFrame, children) as i64;
+pub(super) const ENDED_BEFORE: i64 = MIRROR as i64 + offset_of!(MirrorFrame, ended_before) as i64;
 pub(super) const CALLS: u32 = offset_of!(Accumulator, calls) as u32;
 pub(super) const TOTAL: u32 = offset_of!(Accumulator, total_ticks) as u32;
 pub(super) const SELF: u32 = offset_of!(Accumulator, self_ticks) as u32;
@@ -144,39 +144,39 @@ pub(super) mod effect {
 }
 
 /// Call-stack mirror in use from which on there is no room for a frame.
-pub const NO_ROOM_FROM: u32 = SHADOW_BYTES - FRAME as u32;
+pub const NO_ROOM_FROM: u32 = MIRROR_BYTES - FRAME as u32;
 
 /// What a probe is by the effects of all its paths, with what it compares the call-stack mirror in use
 /// with and what it gives to the agent.
-pub(super) fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind> {
+pub(super) fn kind_of(paths: &[u64], bound: Option<u32>, reported: Option<u32>) -> Option<Kind> {
     use effect::*;
     const PUSH: u64 = ROOM | PUSHED | STACK_POINTER | CHILD | NUMBER | START | BEFORE;
     const CALLS: u64 = COUNTED | CHILDREN | BELOW_IT | ENDED | CHILD_OF;
     const CLOSED: u64 = TOP | PARENT | TOTAL | CALLS | SELF | POPPED;
     const RECORDED: u64 = CLOSED | RESERVED | BELOW | WORD0 | WORD1;
     const LOST_ONE: u64 = CLOSED | RESERVED | ABOVE | LOST;
-    const ORPHAN: u64 = OTHER | NOT_FOUND;
-    const ABOVE_TOP: u64 = ORPHAN | NOT_DEEPER;
-    let (limit, told) = (bound.unwrap_or(0), told.unwrap_or(0));
+    const UNMATCHED: u64 = OTHER | NOT_FOUND;
+    const ABOVE_TOP: u64 = UNMATCHED | NOT_DEEPER;
+    let (limit, reported) = (bound.unwrap_or(0), reported.unwrap_or(0));
     let kinds: [(Kind, &[u64]); 19] = [
         (Kind::CountEntry, &[COUNTED]),
         (Kind::CountExit, &[EXIT_COUNTED]),
         (Kind::CountPass, &[PASS_COUNTED]),
         (Kind::TimedEntry(NO_ROOM_FROM), &[PUSH, NO_ROOM | OVERFLOW]),
         (Kind::TimedEntry(limit), &[PUSH, NO_ROOM]),
-        (Kind::TimeExit { limited: false }, &[CLOSED, ORPHAN]),
+        (Kind::TimeExit { limited: false }, &[CLOSED, UNMATCHED]),
         (Kind::TimeExit { limited: true }, &[CLOSED, ABOVE_TOP, OTHER | DEEPER]),
-        (Kind::EventsExit { limited: false }, &[RECORDED, LOST_ONE, ORPHAN]),
+        (Kind::EventsExit { limited: false }, &[RECORDED, LOST_ONE, UNMATCHED]),
         (Kind::EventsExit { limited: true }, &[RECORDED, LOST_ONE, ABOVE_TOP, OTHER | DEEPER]),
         (Kind::SampleEntry, &[COUNTDOWN | NOT_DUE, COUNTDOWN | DUE | SAMPLED]),
         (Kind::SampleExit, &[DEEPER, NOT_DEEPER | SAMPLED]),
-        (Kind::Enter(told), &[ENTERED]),
-        (Kind::Leave(told), &[CLOSED_BY_AGENT]),
-        (Kind::OwnCall(told), &[OWN]),
+        (Kind::Enter(reported), &[ENTERED]),
+        (Kind::Leave(reported), &[CLOSED_BY_AGENT]),
+        (Kind::UserCall(reported), &[OWN]),
         (Kind::LockEnter, &[LOCK]),
         (Kind::LockLeave, &[DEEPER, NOT_DEEPER | LOCK]),
         (Kind::Left, &[LEFT]),
-        (Kind::Target(told as u8), &[SAME_TARGET | TARGET_COUNTED, OTHER_TARGET | TARGET_PUT]),
+        (Kind::Target(reported as u8), &[SAME_TARGET | TARGET_COUNTED, OTHER_TARGET | TARGET_PUT]),
         (Kind::Block, &[0]),
     ];
     let kind = kinds
@@ -226,7 +226,7 @@ pub(super) enum Operand {
     /// A word of the bucket that this register's own value chooses: of the target, or its count.
     Bucket(u8, Word),
     /// Call-stack mirror, from the end of what is in use.
-    Shadow(i64),
+    Mirror(i64),
     /// The place for a record.
     Record(i64),
 }
@@ -276,10 +276,10 @@ pub(super) fn count_block(state: &mut State) -> Step {
 /// What a load of so many bytes gives.
 pub(super) fn loaded(from: Operand, size: usize) -> Result<V, ProbeFault> {
     Ok(match (from, size) {
-        (Operand::Block(SHADOW_USED), 4 | 8) => V::Used,
+        (Operand::Block(MIRROR_USED), 4 | 8) => V::Used,
         (Operand::Counter, 8) => V::Count,
-        (Operand::Shadow(disp), 8) if disp == START - FRAME => V::Start,
-        (Operand::Shadow(disp), 4) if disp == CHILDREN - FRAME => V::Children,
+        (Operand::Mirror(disp), 8) if disp == START - FRAME => V::Start,
+        (Operand::Mirror(disp), 4) if disp == CHILDREN - FRAME => V::Children,
         (Operand::Block(ENDED), 8) => V::Ended,
         _ => return Err(ProbeFault::Memory),
     })
@@ -288,7 +288,7 @@ pub(super) fn loaded(from: Operand, size: usize) -> Result<V, ProbeFault> {
 /// An addition to eight bytes.
 pub(super) fn added(state: &mut State, to: Operand, value: V) -> Step {
     match (to, value) {
-        (Operand::Shadow(d), V::Ticks) if d == CHILD - 2 * FRAME => {
+        (Operand::Mirror(d), V::Ticks) if d == CHILD - 2 * FRAME => {
             once(state, effect::PARENT, effect::TOP)?;
         }
         (Operand::Accumulator(TOTAL), V::Ticks) => {
@@ -330,11 +330,11 @@ pub(super) fn store(state: &mut State, to: Operand, value: V) -> Step {
     use effect::*;
     match (to, value) {
         // A frame is reserved before it is filled, for signal handlers.
-        (Operand::Shadow(self::STACK_POINTER), V::Sp(0)) => once(state, STACK_POINTER, PUSHED),
-        (Operand::Shadow(self::CHILD), V::Const(0)) => once(state, CHILD, PUSHED),
-        (Operand::Shadow(self::NUMBER), V::Number) => once(state, NUMBER, PUSHED),
-        (Operand::Shadow(self::ENDED_BEFORE), V::Ended) => once(state, BEFORE, PUSHED),
-        (Operand::Shadow(self::START), V::Tsc) => once(state, START, PUSHED),
+        (Operand::Mirror(self::STACK_POINTER), V::Sp(0)) => once(state, STACK_POINTER, PUSHED),
+        (Operand::Mirror(self::CHILD), V::Const(0)) => once(state, CHILD, PUSHED),
+        (Operand::Mirror(self::NUMBER), V::Number) => once(state, NUMBER, PUSHED),
+        (Operand::Mirror(self::ENDED_BEFORE), V::Ended) => once(state, BEFORE, PUSHED),
+        (Operand::Mirror(self::START), V::Tsc) => once(state, START, PUSHED),
         (Operand::Record(d), V::Word0) if d == i64::from(RING) => {
             once(state, WORD0, RESERVED | BELOW)
         }

@@ -14,7 +14,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use crate::claim::Claim;
 use crate::fault::{CheckError, Fault, fail};
 use crate::probe::Shapes;
-use crate::seen::{Eyes, Seen, Step};
+use crate::seen::{FormDecoder, Seen, Step};
 use crate::summary::{Kind, MAX_PARTS};
 /// An original instruction and where its copy is.
 #[derive(Clone, Copy)]
@@ -180,7 +180,7 @@ pub(crate) struct Walk<'w, 'a> {
     pub(crate) ranges: Vec<Range<'a>>,
     pub(crate) s: &'w mut Scratch,
     pub(crate) shapes: &'w mut Shapes,
-    pub(crate) forms: &'w mut Forms<Eyes>,
+    pub(crate) forms: &'w mut Forms<FormDecoder>,
     /// First fixup not before the place of the copy.
     pub(crate) fixup: usize,
     /// First stretch not before the place of the copy.
@@ -200,7 +200,7 @@ pub(crate) struct Walk<'w, 'a> {
 impl<'w, 'a> Walk<'w, 'a> {
     pub(crate) fn new(
         image: &'a Image,
-        (s, shapes, forms): (&'w mut Scratch, &'w mut Shapes, &'w mut Forms<Eyes>),
+        (s, shapes, forms): (&'w mut Scratch, &'w mut Shapes, &'w mut Forms<FormDecoder>),
         claim: Claim<'w>,
         context: &'w Context<'w>,
     ) -> Result<Walk<'w, 'a>, CheckError> {

@@ -1,13 +1,13 @@
 //! What stands between the instructions.
 
-use fettle_code::{Arguments, Mode, Moment, own_call};
+use fettle_code::{Arguments, Mode, Moment, user_call};
 use fettle_lift::edges::Place;
 use fettle_lift::function::BlockId;
 
 use crate::fault::{CheckError, Fault, fail};
-use crate::own;
 use crate::probe::NO_ROOM_FROM;
 use crate::summary::Kind;
+use crate::user_probe;
 use crate::walk::Walk;
 impl<'w, 'a> Walk<'w, 'a> {
     /// The stretch that starts at `n`.
@@ -41,8 +41,8 @@ impl<'w, 'a> Walk<'w, 'a> {
             Some(_) => return fail(a, Fault::TwoCopies),
             None => {
                 let range = (stretch.start, stretch.end);
-                let own = self.context.probes.mode == Mode::Own;
-                let found = match self.shapes.check(self.code, &self.s.fixups, range, own) {
+                let user_probe = self.context.probes.mode == Mode::User;
+                let found = match self.shapes.check(self.code, &self.s.fixups, range, user_probe) {
                     Ok(found) => found,
                     Err(fault) => return fail(a, fault),
                 };
@@ -64,8 +64,8 @@ impl<'w, 'a> Walk<'w, 'a> {
             }
         }
         let stretch = &self.s.stretches[i];
-        let in_line = stretch.kind == Kind::Own && matches!(want, Kind::OwnCall(_));
-        if in_line && !self.is_own_code(i, want) {
+        let in_line = stretch.kind == Kind::Own && matches!(want, Kind::UserCall(_));
+        if in_line && !self.is_user_code(i, want) {
             return fail(a, Fault::Own);
         }
         let stretch = &self.s.stretches[i];
@@ -77,22 +77,23 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     /// Whether stretch `i`, which is safe, is the function of the user probe that `want`
     /// would call.
-    pub(crate) fn is_own_code(&self, i: usize, want: Kind) -> bool {
+    pub(crate) fn is_user_code(&self, i: usize, want: Kind) -> bool {
         let stretch = &self.s.stretches[i];
         let (from, to) = self.shapes.summary(stretch.shape as usize).work;
         let range = (stretch.start + from, stretch.start + to);
-        let Some(own) = self.context.probes.own else { return false };
+        let Some(user_probe) = self.context.probes.user_probe else { return false };
         let moments = [Moment::Enters, Moment::Returns, Moment::TailCalls];
-        let moment =
-            moments.into_iter().find(|m| own_call(own, *m).map(Kind::OwnCall) == Some(want));
+        let moment = moments
+            .into_iter()
+            .find(|m| user_call(user_probe, *m).map(Kind::UserCall) == Some(want));
         let function = match moment {
-            Some(Moment::Enters) => own.enter.as_ref(),
-            _ => own.leave.as_ref(),
+            Some(Moment::Enters) => user_probe.enter.as_ref(),
+            _ => user_probe.leave.as_ref(),
         };
         let inline = function.and_then(|f| f.inline.as_ref());
         inline.is_some_and(|inline| {
             (moment != Some(Moment::TailCalls) || !inline.reads_result)
-                && own::is_code(inline, self.code, &self.s.fixups, range)
+                && user_probe::is_code(inline, self.code, &self.s.fixups, range)
         })
     }
 
@@ -148,7 +149,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             Mode::Events if !arguments.is_none() => Some(Kind::Enter(arguments.at_entry())),
             Mode::Time | Mode::Events => Some(Kind::TimedEntry(probes.depth.limit())),
             Mode::Sample => Some(Kind::SampleEntry),
-            Mode::Own => self.own(Moment::Enters),
+            Mode::User => self.user_probe(Moment::Enters),
             Mode::Locks => Some(Kind::LockEnter),
             Mode::Blocks | Mode::Edges | Mode::Plain => None,
         }
@@ -167,16 +168,16 @@ impl<'w, 'a> Walk<'w, 'a> {
             Mode::Time => Some(Kind::TimeExit { limited }),
             Mode::Events => Some(Kind::EventsExit { limited }),
             Mode::Sample => Some(Kind::SampleExit),
-            Mode::Own if returns => self.own(Moment::Returns),
-            Mode::Own => self.own(Moment::TailCalls),
+            Mode::User if returns => self.user_probe(Moment::Returns),
+            Mode::User => self.user_probe(Moment::TailCalls),
             Mode::Locks => returns.then_some(Kind::LockLeave),
             Mode::Blocks | Mode::Edges | Mode::Plain => None,
         }
     }
 
     /// The user probe, as a call.
-    pub(crate) fn own(&self, moment: Moment) -> Option<Kind> {
-        own_call(self.context.probes.own?, moment).map(Kind::OwnCall)
+    pub(crate) fn user_probe(&self, moment: Moment) -> Option<Kind> {
+        user_call(self.context.probes.user_probe?, moment).map(Kind::UserCall)
     }
 
     /// What is to be recorded of the function's arguments.

@@ -147,7 +147,7 @@ impl Writer<'_> {
                         Some(Exit::TailBranch(_)) if last => {
                             self.branch_out(id, index, LinkAddr(to))?;
                         }
-                        _ if self.turned_round(id, index, to) => return Ok(()),
+                        _ if self.inverted(id, index, to) => return Ok(()),
                         _ => self.branch(id, index, to)?,
                     }
                     self.not_taken(id);
@@ -219,7 +219,7 @@ impl Writer<'_> {
 
     /// A conditional jump to the block that now follows becomes one to the block that did,
     /// if neither way is counted.
-    fn turned_round(&mut self, id: BlockId, index: u32, to: u64) -> bool {
+    fn inverted(&mut self, id: BlockId, index: u32, to: u64) -> bool {
         if !self.placed {
             return false;
         }

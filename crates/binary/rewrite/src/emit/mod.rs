@@ -66,7 +66,7 @@ pub struct Tools {
 impl Tools {
     /// Reclaims what is of no use once the code has its place: together that is larger than what
     /// is left.
-    pub fn take_back(&mut self, emitted: Emitted) -> Kept {
+    pub fn reclaim(&mut self, emitted: Emitted) -> Kept {
         let kept = Kept {
             fixups: emitted.fixups.as_slice().into(),
             code: emitted.code,

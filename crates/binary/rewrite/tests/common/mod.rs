@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use fettle_code::arguments::{Arguments, Class};
-use fettle_code::{Depth, Mode, OwnProbe, Pointers, Probing};
+use fettle_code::{Depth, Mode, Pointers, Probing, UserProbe};
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::Lifted;
 
@@ -14,8 +14,11 @@ use fettle_lift::Lifted;
 /// functions.
 pub fn variants(lifted: &Lifted) -> Vec<Probing<'static>> {
     let mut all: Vec<Probing<'static>> =
-        Mode::ALL.into_iter().filter(|m| *m != Mode::Own).map(Probing::new).collect();
-    all.extend(OWN.iter().map(|own| Probing { own: Some(own), ..Probing::new(Mode::Own) }));
+        Mode::ALL.into_iter().filter(|m| *m != Mode::User).map(Probing::new).collect();
+    all.extend(
+        OWN.iter()
+            .map(|user_probe| Probing { user_probe: Some(user_probe), ..Probing::new(Mode::User) }),
+    );
     all.push(Probing { depth: Depth::new(1), ..Probing::new(Mode::Time) });
     all.push(Probing { depth: Depth::new(3), ..Probing::new(Mode::Events) });
     let some = [
@@ -40,7 +43,7 @@ pub fn with_pointers(lifted: &Lifted) -> Vec<(Probing<'static>, Pointers<'static
             }
             _ => {}
         }
-        all.push((probes, Pointers::Kept, "calls through pointers as they are"));
+        all.push((probes, Pointers::Kept, "indirect calls as they are"));
     }
     all
 }
@@ -67,7 +70,7 @@ pub fn targets(lifted: &Lifted) -> HashMap<LinkAddr, LinkAddr> {
 }
 
 /// Probes that are called, and that are inlined with registers to save.
-static OWN: LazyLock<[OwnProbe; 2]> = LazyLock::new(|| {
+static OWN: LazyLock<[UserProbe; 2]> = LazyLock::new(|| {
     // inc qword [rdi]; mov rax, [rsi+8]; add [rdi+8], rax; ret
     let line = [0x48, 0xff, 0x07, 0x48, 0x8b, 0x46, 8, 0x48, 0x01, 0x47, 8, 0xc3, 0x90, 0x90];
     // mov rcx, [rsi+48]; mov [rdi+16], rcx; ret
@@ -76,20 +79,21 @@ static OWN: LazyLock<[OwnProbe; 2]> = LazyLock::new(|| {
     let called = [0x48, 0x85, 0xff, 0x74, 0, 0xc3];
     let code = [line.as_slice(), &result, &called].concat();
     let calls = (line.len() + result.len()) as u32;
-    let in_line = fettle_rewrite::own::compiled(code.clone(), Some(0), Some(line.len() as u32));
+    let in_line =
+        fettle_rewrite::user_probe::compiled(code.clone(), Some(0), Some(line.len() as u32));
     assert!(in_line.enter.as_ref().is_some_and(|f| f.inline.is_some()));
     assert!(in_line.leave.as_ref().is_some_and(|f| f.inline.is_some()));
-    let by_call = fettle_rewrite::own::compiled(code, Some(calls), Some(calls));
+    let by_call = fettle_rewrite::user_probe::compiled(code, Some(calls), Some(calls));
     assert!(by_call.enter.as_ref().is_some_and(|f| f.inline.is_none()));
     [in_line, by_call]
 });
 
 /// What `probing` is, in a few words.
 pub fn describe(probing: &Probing<'_>) -> String {
-    let Probing { mode, depth, arguments, own } = probing;
-    let own = own.is_some();
+    let Probing { mode, depth, arguments, user_probe } = probing;
+    let user_probe = user_probe.is_some();
     format!(
-        "{mode:?}, depth {}, {} functions with arguments, own probe: {own}",
+        "{mode:?}, depth {}, {} functions with arguments, user probe: {user_probe}",
         depth.limit(),
         arguments.len()
     )

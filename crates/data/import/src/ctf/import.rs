@@ -94,10 +94,10 @@ impl Route {
         let text = |column: &Column| matches!(column.kind, Kind::Text);
         let name = columns().find(|(_, column)| column.name == "procname" && text(column));
         let name = name.map(|(slot, _)| slot);
-        let told = columns()
+        let reported = columns()
             .filter(|(slot, column)| !column.hidden && ![pid, tid, name].contains(&Some(*slot)));
         let slots: Rc<[(usize, Column)]> =
-            told.take(60).map(|(slot, column)| (slot, column.clone())).collect();
+            reported.take(60).map(|(slot, column)| (slot, column.clone())).collect();
         let mut fields = task_fields();
         for (_, column) in slots.iter() {
             let ty = match column.kind {

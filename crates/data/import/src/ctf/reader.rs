@@ -490,9 +490,9 @@ mod tests {
     }
 
     /// The events of a stream, as text.
-    fn told(trace: &Rc<Trace>, bytes: &[u8]) -> Vec<String> {
+    fn reported(trace: &Rc<Trace>, bytes: &[u8]) -> Vec<String> {
         let mut stream = trace.stream_of(bytes.into(), Path::new("stream"));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         loop {
             match stream.next() {
                 Ok(Some(Event { time_ns, plan, values, elements, .. })) => {
@@ -509,12 +509,12 @@ mod tests {
                             *value = 0;
                         }
                     }
-                    told.push(format!("{time_ns} {} {values:?} {of_arrays:?}", plan.name));
+                    reported.push(format!("{time_ns} {} {values:?} {of_arrays:?}", plan.name));
                 }
-                Ok(None) => return told,
+                Ok(None) => return reported,
                 Err(error) => {
-                    told.push(error.to_string());
-                    return told;
+                    reported.push(error.to_string());
+                    return reported;
                 }
             }
         }
@@ -540,7 +540,7 @@ mod tests {
             })
             .take(6000)
             .collect();
-            let (fast, slow) = (told(&fast, &bytes), told(&slow, &bytes));
+            let (fast, slow) = (reported(&fast, &bytes), reported(&slow, &bytes));
             events += fast.len();
             for (fast, slow) in fast.iter().zip(&slow) {
                 assert_eq!(fast, slow);

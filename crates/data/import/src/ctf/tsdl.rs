@@ -762,7 +762,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_place() {
+    fn mistakes_are_reported_with_their_place() {
         for (text, place) in [
             ("event { name = ", 15),
             ("trace { packet.header := struct { nothing x; }; };", 34),

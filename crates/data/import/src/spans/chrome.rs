@@ -156,22 +156,22 @@ fn calls(pid: u32, tid: u32, mut edges: Edges, moments: &mut Vec<Moment>) -> u64
     let mut open: Vec<String> = Vec::new();
     let mut unmatched = 0;
     for (time_ns, edge, name) in edges {
-        let mut tell = |kind, name: String, depth: usize| {
+        let mut notify = |kind, name: String, depth: usize| {
             let texts = vec![("function", name)];
             let numbers = vec![("depth", depth as i64)];
             moments.push(Moment { time_ns, pid, tid, kind, texts, numbers });
         };
         match edge {
             Edge::Begin(_) => {
-                tell(CALL, name.clone(), open.len());
+                notify(CALL, name.clone(), open.len());
                 open.push(name);
             }
             Edge::Instant => {
-                tell(CALL, name.clone(), open.len());
-                tell(CALL_END, name, open.len());
+                notify(CALL, name.clone(), open.len());
+                notify(CALL_END, name, open.len());
             }
             Edge::End(_) => match open.pop() {
-                Some(name) => tell(CALL_END, name, open.len()),
+                Some(name) => notify(CALL_END, name, open.len()),
                 None => unmatched += 1,
             },
         }

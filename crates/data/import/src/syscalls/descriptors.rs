@@ -75,25 +75,25 @@ impl Descriptors {
         let Some(text) = fd.of else {
             return known.unwrap_or_else(|| self.made(Of::Other));
         };
-        let mut told = described(text);
+        let mut reported = described(text);
         // A connection is not identified by inode: it keeps the number that it got.
-        match known.filter(|known| known.of == told.of) {
+        match known.filter(|known| known.of == reported.of) {
             Some(known) => {
-                told.nonblocking = known.nonblocking;
-                if told.id == 0 || told.of == Of::Socket {
-                    told.id = known.id;
+                reported.nonblocking = known.nonblocking;
+                if reported.id == 0 || reported.of == Of::Socket {
+                    reported.id = known.id;
                 }
-                if told.local.is_empty() {
-                    (told.local, told.remote) = (known.local, known.remote);
+                if reported.local.is_empty() {
+                    (reported.local, reported.remote) = (known.local, known.remote);
                 }
             }
-            None if told.id == 0 && matches!(told.of, Of::Pipe | Of::Socket) => {
-                told.id = self.new_id();
+            None if reported.id == 0 && matches!(reported.of, Of::Pipe | Of::Socket) => {
+                reported.id = self.new_id();
             }
             None => {}
         }
-        self.set(pid, fd.number, told.clone());
-        told
+        self.set(pid, fd.number, reported.clone());
+        reported
     }
 
     /// A descriptor is of this from now on.
@@ -261,8 +261,8 @@ mod tests {
         assert_eq!(all.close(1, 3).map(|(_, last)| last), Some(false));
         assert_eq!(all.close(1, 3), None);
         assert_eq!(all.exit(2), [socket]);
-        let told = all.get(9, Fd { number: 4, of: Some("TCP:[991]") });
+        let reported = all.get(9, Fd { number: 4, of: Some("TCP:[991]") });
         let later = all.get(9, Fd { number: 4, of: Some("TCP:[1.1.1.1:1->2.2.2.2:2]") });
-        assert_eq!((told.id, later.id, &*later.remote), (991, 991, "2.2.2.2:2"));
+        assert_eq!((reported.id, later.id, &*later.remote), (991, 991, "2.2.2.2:2"));
     }
 }

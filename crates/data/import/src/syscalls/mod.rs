@@ -322,12 +322,12 @@ impl Calls {
                 Ok(())
             }
             Class::Local | Class::Remote if result == 0 => {
-                if let Some(told) = args.text(1, &["uaddr", "usockaddr"]).and_then(address) {
+                if let Some(reported) = args.text(1, &["uaddr", "usockaddr"]).and_then(address) {
                     let fd = Fd { number: begun.fds[0], of: None };
                     let mut behind = self.descriptors.get(at.pid, fd);
                     match begun.class {
-                        Class::Local => behind.local = told.into(),
-                        _ => behind.remote = told.into(),
+                        Class::Local => behind.local = reported.into(),
+                        _ => behind.remote = reported.into(),
                     }
                     self.descriptors.set(at.pid, begun.fds[0], behind);
                 }
@@ -486,8 +486,8 @@ impl Calls {
         let number = result as i32;
         self.descriptors.set(at.pid, number, made);
         // With what it is said to be, if the trace has that: it is called `result` then.
-        let told = args.fd(usize::MAX, &["result"]).filter(|fd| fd.number == number);
-        let made = self.descriptors.get(at.pid, told.unwrap_or(Fd { number, of: None }));
+        let reported = args.fd(usize::MAX, &["result"]).filter(|fd| fd.number == number);
+        let made = self.descriptors.get(at.pid, reported.unwrap_or(Fd { number, of: None }));
         let (local, remote) = ends_of(sink, &made);
         let values = [task[0], task[1], made.id, local, remote, signed(number)];
         sink.kernel(Event::Accept, at, &values)

@@ -155,7 +155,7 @@ pub struct EventLines {
     torn: u64,
     lost: HashMap<u32, u64>,
     perf: bool,
-    processes_told: bool,
+    processes_reported: bool,
     deep: u64,
 }
 
@@ -176,7 +176,7 @@ impl EventLines {
             torn: 0,
             lost: HashMap::new(),
             perf: false,
-            processes_told: false,
+            processes_reported: false,
             deep: 0,
         })
     }
@@ -264,7 +264,7 @@ impl Source for EventLines {
         let Some(head) = head(&self.line) else { return Ok(()) };
         let Some((name, period, text)) = event(head) else { return Ok(()) };
         let Context { sink, tracepoints } = context;
-        self.processes_told |= head.pid != 0;
+        self.processes_reported |= head.pid != 0;
         sink.tasks.seen(head.pid, head.tid, head.comm, head.time_ns);
         let (tid, cpu) = (head.tid, head.cpu.unwrap_or(0));
         let pid = if tid == 0 { 0 } else { sink.tasks.pid_of(tid) };
@@ -310,7 +310,7 @@ impl Source for EventLines {
                  only within a system call of its",
             );
         }
-        if !self.processes_told {
+        if !self.processes_reported {
             sink.note(
                 "the trace does not tell which threads are of one process, but for those that it \
                  saw begin: the others count as processes of their own (perf script -F +pid, \

@@ -25,10 +25,11 @@ pub fn merge_what_they_say(folder: &Path, bytes: &[u8]) -> &'static str {
     if mode & 1 != 0 {
         opened(&mut beds);
     }
-    let (told, patches) = rest.split_at(if mode & 2 == 0 { rest.len() } else { rest.len() / 2 });
+    let (reported, patches) =
+        rest.split_at(if mode & 2 == 0 { rest.len() } else { rest.len() / 2 });
     let mut now_ns = 1 << 32;
-    for event in told.as_chunks::<8>().0 {
-        tell(&mut beds, &mut now_ns, *event);
+    for event in reported.as_chunks::<8>().0 {
+        notify(&mut beds, &mut now_ns, *event);
     }
     let names = beds.each_ref().map(|bed| bed.folder.clone());
     drop(beds.map(Bed::finish));
@@ -67,7 +68,7 @@ fn opened([web, db]: &mut [Bed; 2]) {
 }
 
 /// One event: whose, which, how much later, between which ends, and its numbers.
-fn tell(beds: &mut [Bed; 2], now_ns: &mut u64, event: [u8; 8]) {
+fn notify(beds: &mut [Bed; 2], now_ns: &mut u64, event: [u8; 8]) {
     const ENDS: [&str; 8] =
         [CLIENT, SERVER, "127.0.0.1:80", "[::1]:80", "unix:/x", "", "web/x", "10.0.0.1"];
     let [which, later, shift, local, remote, number, more, task] = event;

@@ -147,7 +147,7 @@ pub fn finish(threads: &[&[Drawn]]) -> Finish {
             module: 0,
             address,
             name: name.into(),
-            reason: "too short for a springboard".into(),
+            reason: "too short for an entry patch".into(),
             detail: detail.into(),
         });
     }

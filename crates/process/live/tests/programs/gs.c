@@ -11,33 +11,33 @@
 
 static int file;
 
-static void tell(void) {
+static void notify(void) {
     unsigned long base = 0;
     syscall(SYS_arch_prctl, ARCH_GET_GS, &base);
     dprintf(file, "%d %lu\n", gettid(), base);
 }
 
 static void *thread(void *unused) {
-    tell();
+    notify();
     return unused;
 }
 
 int main(int count, char **arguments) {
     if (count < 2) return 1;
     file = open(arguments[1], O_WRONLY | O_CREAT | O_APPEND, 0600);
-    tell();
+    notify();
     pthread_t threads[8];
     for (int i = 0; i < 8; i++) pthread_create(&threads[i], NULL, thread, NULL);
     for (int i = 0; i < 8; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < 3; i++) {
         if (fork() == 0) {
-            tell();
+            notify();
             pthread_create(&threads[0], NULL, thread, NULL);
             pthread_join(threads[0], NULL);
             _exit(0);
         }
         wait(NULL);
     }
-    tell();
+    notify();
     return 0;
 }

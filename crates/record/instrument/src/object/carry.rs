@@ -35,7 +35,7 @@ const R_32S: u32 = 11;
 /// Name of the sections of records.
 pub const RECORDS: &str = ".fettle.functions";
 /// Rewritten text refers to something without a symbol.
-const NOWHERE: &str = "new code refers to something that has no name";
+const NOWHERE: &str = "rewritten text refers to something that has no name";
 
 /// An offset in a section.
 type At = (usize, u64);
@@ -141,7 +141,7 @@ pub fn carry(
         text: Vec::new(),
         branches: HashMap::new(),
         stops: BTreeMap::new(),
-        gates: BTreeMap::new(),
+        entry_guards: BTreeMap::new(),
         addresses: HashMap::new(),
     };
     carrier.put_text()?;
@@ -168,7 +168,7 @@ struct Carrier<'a> {
     /// Code around calls that fork: by section and symbol.
     stops: BTreeMap<(usize, SymbolId), u64>,
     /// Entry guards in each section: from, to.
-    gates: BTreeMap<usize, (u64, u64)>,
+    entry_guards: BTreeMap<usize, (u64, u64)>,
     /// Sections of addresses, by the section of code that uses them.
     addresses: HashMap<usize, usize>,
 }
@@ -414,17 +414,17 @@ impl Carrier<'_> {
     /// Entry patches are written when a recorded run begins; those at function entries lead to an
     /// entry guard.
     fn put_boards(&mut self) -> Result<(), &'static str> {
-        for board in std::mem::take(&mut self.plan.springboards) {
+        for board in std::mem::take(&mut self.plan.entry_patches) {
             let ((section, mut to), function) = self.new_place(board.to);
             let base = self.text[function].1;
             if to == base {
                 let check = self.runtime.check;
                 let text = &mut self.object.sections[section];
-                let gate = text.append(1, 0xcc, &[0xe8, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0]);
-                text.reloc(gate + 1, R_PLT32, check, -4);
-                self.gates.entry(section).or_insert((gate, 0)).1 = gate + 10;
-                self.distance((section, gate + 6), Place::In { section, offset: to }, -4);
-                to = gate;
+                let entry_guard = text.append(1, 0xcc, &[0xe8, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0]);
+                text.reloc(entry_guard + 1, R_PLT32, check, -4);
+                self.entry_guards.entry(section).or_insert((entry_guard, 0)).1 = entry_guard + 10;
+                self.distance((section, entry_guard + 6), Place::In { section, offset: to }, -4);
+                to = entry_guard;
             }
             let at = self.at(board.at)?;
             self.records[function].boards.push((at, (to - base) as u32));
@@ -463,7 +463,7 @@ impl Carrier<'_> {
             let program = [0x44, 0x0e, 16, 0x40 | 19, 0x0e, 8];
             self.entry(frame, common, (section, start, 24), None, &program);
         }
-        for (section, (start, end)) in self.gates.clone() {
+        for (section, (start, end)) in self.entry_guards.clone() {
             self.entry(frame, common, (section, start, (end - start) as u32), None, &[]);
         }
         Ok(())

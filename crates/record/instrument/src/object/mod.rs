@@ -78,7 +78,7 @@ pub fn instrument(file: &[u8], options: &Options) -> Result<Made, Refusal> {
         ..PlanOptions::new(Probing::new(options.mode))
     };
     let mut plan = fettle_rewrite::plan(&layout.image, &lifted, plan_options);
-    tell_obstacles(&mut plan, &obstacles);
+    report_obstacles(&mut plan, &obstacles);
     let functions = plan.functions.len() as u64;
     let text_bytes = plan.functions.iter().map(|f| u64::from(f.text_size)).sum();
     let skipped = plan.skipped.iter().map(|s| s.reason).collect();
@@ -90,7 +90,7 @@ pub fn instrument(file: &[u8], options: &Options) -> Result<Made, Refusal> {
     Ok(Made { file: object.write()?, functions, skipped, text_bytes })
 }
 
-fn tell_obstacles(plan: &mut Plan, obstacles: &HashMap<LinkAddr, (SkipReason, LinkAddr)>) {
+fn report_obstacles(plan: &mut Plan, obstacles: &HashMap<LinkAddr, (SkipReason, LinkAddr)>) {
     let found = |s: &Skipped| obstacles.get(&s.entry).copied();
     for skipped in &mut plan.skipped {
         if let (SkipReason::NotSelected, Some((reason, at))) = (skipped.reason, found(skipped)) {

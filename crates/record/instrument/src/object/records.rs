@@ -63,7 +63,7 @@ fn mode_number(mode: Mode) -> u8 {
         Mode::Blocks => 4,
         Mode::Cpu => 5,
         Mode::Edges => 6,
-        Mode::Own => 7,
+        Mode::User => 7,
         Mode::Plain => 8,
         Mode::Locks => 9,
     }

@@ -9,7 +9,7 @@ use crate::code::{Code, Env, counter, slot};
 use crate::programs::descriptors::{
     self as fds, begins, ends, file_of, keep_fd, opened, sock_of, socket_of_file,
 };
-use crate::programs::running::tell_task;
+use crate::programs::running::report_task;
 use crate::programs::slots::{FIRST, INODE, MODE};
 use crate::raw::{Kind, io, socket, wait, word};
 
@@ -404,7 +404,7 @@ pub fn exit(env: &Env) -> Vec<Insn> {
     // What moves bytes is done by a task; the others are the scheduler's.
     let moved = c.asm.label();
     c.asm.jump_if(If::Gt, R8, i32::from(C::Splice as u8), moved);
-    tell_task(&mut c);
+    report_task(&mut c);
     c.asm.place(moved);
     let classes = [
         C::Read,
@@ -543,7 +543,7 @@ fn end_poll(c: &mut Code) {
     const POLL: i32 = 7;
     const EPOLL: [i32; 2] = [232, 281];
     let out = c.out;
-    let (told, may, timeout) = (c.asm.label(), c.asm.label(), c.asm.label());
+    let (reported, may, timeout) = (c.asm.label(), c.asm.label(), c.asm.label());
     c.asm.store_imm(Size::B8, FP, OTHER, 1);
     c.direct(R2, R7, c.env.fields.regs_number);
     c.direct(R1, R7, c.env.fields.regs_3);
@@ -551,14 +551,14 @@ fn end_poll(c: &mut Code) {
         c.asm.jump_if(If::Eq, R2, number, timeout);
     }
     c.direct(R1, R7, c.env.fields.regs_2);
-    c.asm.jump_if(If::Ne, R2, POLL, told);
+    c.asm.jump_if(If::Ne, R2, POLL, reported);
     c.asm.place(timeout);
     // An int: the upper half is not guaranteed.
     c.asm.alu_imm(Alu::Shl, R1, 32);
     c.asm.jump_if(If::Ne, R1, 0, may);
     c.asm.store_imm(Size::B8, FP, OTHER, 0);
     c.asm.place(may);
-    c.asm.place(told);
+    c.asm.place(reported);
     c.record(Kind::Wait, wait::POLL, out);
     c.recall(R1, OTHER);
     c.word(0, R1);

@@ -69,7 +69,7 @@ pub(super) fn numbers(c: &mut Code, task: i16, number: i16, parent: i16) {
 
 /// Reports which task the thread runs whose system call has returned, if its process is known to have
 /// any. Leaves R6 to R8 unmodified.
-pub fn tell_task(c: &mut Code) {
+pub fn report_task(c: &mut Code) {
     let none = c.asm.label();
     layout_of_current(c, none);
     current(c, none);

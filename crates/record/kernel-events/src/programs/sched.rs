@@ -43,7 +43,7 @@ pub fn switch(env: &Env, state_given: bool) -> Vec<Insn> {
     c.recall(R1, FOUND);
     c.asm.alu_imm(Alu::Or, R1, 1);
     c.keep(FOUND, R1);
-    let (noted, tell) = (c.asm.label(), c.asm.label());
+    let (noted, notify) = (c.asm.label(), c.asm.label());
     c.asm.jump(noted);
     c.asm.place(waits);
     // It waits: in a system call, or for memory?
@@ -54,9 +54,9 @@ pub fn switch(env: &Env, state_given: bool) -> Vec<Insn> {
     c.recall(R2, FOUND);
     c.asm.alu_imm(Alu::Or, R2, i32::from(raw::SWITCH_IN_CALL));
     c.keep(FOUND, R2);
-    c.asm.jump_if(If::Set, R2, 2, tell);
+    c.asm.jump_if(If::Set, R2, 2, notify);
     c.asm.jump(noted);
-    c.asm.place(tell);
+    c.asm.place(notify);
     calls::waits(&mut c, noted);
     c.asm.place(noted);
     c.record(Kind::Switch, 0, out);

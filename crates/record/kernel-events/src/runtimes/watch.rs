@@ -20,7 +20,7 @@ use crate::sys::{Map, Program};
 
 /// What happens to a process.
 #[derive(Clone, Copy, Debug)]
-enum News {
+enum ProcessEvent {
     /// It runs a program: another one than before, perhaps.
     Runs(u32),
     /// It was forked from one.
@@ -33,7 +33,7 @@ type Links = Arc<Mutex<Option<Vec<OwnedFd>>>>;
 /// Notifies the thread of processes. When all clones are gone, it ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
-    news: Sender<News>,
+    events: Sender<ProcessEvent>,
     links: Links,
 }
 
@@ -44,9 +44,9 @@ impl Watch {
     ///
     /// When there can be no thread.
     pub fn start(runtimes: Arc<Map>, programs: Vec<(At, Program)>) -> std::io::Result<Watch> {
-        let (news, receiver) = channel();
+        let (events, receiver) = channel();
         let links = Arc::new(Mutex::new(Some(Vec::new())));
-        let keeper = Keeper {
+        let watcher = Watcher {
             runtimes,
             programs,
             links: links.clone(),
@@ -54,14 +54,14 @@ impl Watch {
             known: Runtimes::default(),
             later: Vec::new(),
         };
-        std::thread::Builder::new().name("runtimes".into()).spawn(|| keeper.keep(receiver))?;
-        Ok(Watch { news, links })
+        std::thread::Builder::new().name("runtimes".into()).spawn(|| watcher.keep(receiver))?;
+        Ok(Watch { events, links })
     }
 
     /// A process runs a program.
     pub fn runs(&self, pid: u32) {
         // Should the thread be gone, tasks are not known: nothing else is lost.
-        let _ = self.news.send(News::Runs(pid));
+        let _ = self.events.send(ProcessEvent::Runs(pid));
     }
 
     /// Looks for processes in what a ring holds.
@@ -77,12 +77,14 @@ impl Watch {
                 Kind::Fork => record.word(1) as u32,
                 _ => record.pid,
             };
-            let news = match record.kind {
-                Kind::Exec => News::Runs(record.pid),
-                Kind::Fork if child != record.pid => News::Forked { parent: record.pid, child },
+            let events = match record.kind {
+                Kind::Exec => ProcessEvent::Runs(record.pid),
+                Kind::Fork if child != record.pid => {
+                    ProcessEvent::Forked { parent: record.pid, child }
+                }
                 _ => continue,
             };
-            let _ = self.news.send(news);
+            let _ = self.events.send(events);
         }
     }
 
@@ -105,7 +107,7 @@ struct Later {
 }
 
 /// What the thread has.
-struct Keeper {
+struct Watcher {
     runtimes: Arc<Map>,
     programs: Vec<(At, Program)>,
     links: Links,
@@ -115,8 +117,8 @@ struct Keeper {
     later: Vec<Later>,
 }
 
-impl Keeper {
-    fn keep(mut self, news: Receiver<News>) {
+impl Watcher {
+    fn keep(mut self, events: Receiver<ProcessEvent>) {
         loop {
             let now = Instant::now();
             for later in self.later.extract_if(.., |later| later.at <= now).collect::<Vec<_>>() {
@@ -124,9 +126,9 @@ impl Keeper {
             }
             let until = self.later.iter().map(|later| later.at).min();
             let wait = until.map_or(LAST, |until| until.saturating_duration_since(now));
-            match news.recv_timeout(wait) {
-                Ok(News::Runs(pid)) => self.runs(pid),
-                Ok(News::Forked { parent, child }) => {
+            match events.recv_timeout(wait) {
+                Ok(ProcessEvent::Runs(pid)) => self.runs(pid),
+                Ok(ProcessEvent::Forked { parent, child }) => {
                     if let Ok(Some(layout)) = self.runtimes.get(&parent.to_le_bytes()) {
                         let _ = self.runtimes.set(&child.to_le_bytes(), &layout);
                     }

@@ -43,14 +43,14 @@ pub enum Value {
 
 /// An event, with its fields by name.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct ReportedEvent {
     pub event: Event,
     pub time_ns: u64,
     pub cpu: u32,
     pub fields: HashMap<&'static str, Value>,
 }
 
-impl Told {
+impl ReportedEvent {
     pub fn number(&self, field: &str) -> i64 {
         match &self.fields[field] {
             Value::Number(number) => *number,
@@ -69,7 +69,7 @@ impl Told {
 #[derive(Default)]
 struct All {
     texts: Vec<String>,
-    told: Vec<Told>,
+    reported: Vec<ReportedEvent>,
 }
 
 impl Sink for All {
@@ -90,21 +90,21 @@ impl Sink for All {
             (*name, value)
         });
         let fields = fields.collect();
-        self.told.push(Told { event, time_ns, cpu, fields });
+        self.reported.push(ReportedEvent { event, time_ns, cpu, fields });
         Ok(())
     }
 }
 
 /// What was recorded.
 pub struct Recorded {
-    pub told: Vec<Told>,
+    pub reported: Vec<ReportedEvent>,
     pub losses: Losses,
     pub unreadable: u64,
 }
 
 impl Recorded {
-    pub fn of(&self, event: Event) -> impl Iterator<Item = &Told> {
-        self.told.iter().filter(move |told| told.event == event)
+    pub fn of(&self, event: Event) -> impl Iterator<Item = &ReportedEvent> {
+        self.reported.iter().filter(move |reported| reported.event == event)
     }
 }
 
@@ -143,7 +143,7 @@ pub fn drain_until(mut capture: Capture, mut done: impl FnMut(&Capture) -> bool)
     let found = found.unwrap();
     assert!(!found.torn);
     let losses = capture.losses().unwrap();
-    Recorded { told: all.told, losses, unreadable: decoder.unreadable }
+    Recorded { reported: all.reported, losses, unreadable: decoder.unreadable }
 }
 
 fn monotonic_ns() -> u64 {

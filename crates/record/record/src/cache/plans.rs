@@ -29,7 +29,7 @@ pub struct Wanted {
     /// Which functions get them.
     pub selection: Selection,
     /// Whether the plan has OSR entry points and deopt points.
-    pub crossings: bool,
+    pub osr_map: bool,
 }
 
 impl Wanted {
@@ -46,8 +46,8 @@ impl Wanted {
         part(&self.build_id);
         part(self.debug_file.as_deref().unwrap_or_default());
         // Debug output shows every field, those that are yet to come, too.
-        let Wanted { mode, depth, selection, crossings, .. } = self;
-        part(format!("{mode:?} {depth:?} {selection:?} {crossings}").as_bytes());
+        let Wanted { mode, depth, selection, osr_map, .. } = self;
+        part(format!("{mode:?} {depth:?} {selection:?} {osr_map}").as_bytes());
         hasher.finalize()
     }
 }
@@ -91,7 +91,7 @@ impl Plans {
     /// The plan kept under `key`, if it is there and whole.
     pub fn get(&self, key: &Key) -> Option<Plan> {
         let plan: Plan = postcard::from_bytes(&self.folder.get(key)?).ok()?;
-        fettle_rewrite::sound::is_sound(&plan).then_some(plan)
+        fettle_rewrite::valid::is_valid(&plan).then_some(plan)
     }
 
     /// Keeps a plan, in the background: the program that waits for it need not wait for the disk.

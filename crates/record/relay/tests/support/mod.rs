@@ -66,9 +66,9 @@ impl Running {
         let (key, recorder, _) = CollectorKey::open_or_make(&root.join("keys")).unwrap();
         let folder = root.join("traces");
         let happened: Arc<Mutex<Vec<Happening>>> = Arc::default();
-        let told = happened.clone();
-        let tell = Box::new(move |happening| told.lock().unwrap().push(happening));
-        let hub = Hub::open(&folder, &key, arrivals, limits, tell).unwrap();
+        let reported = happened.clone();
+        let notify = Box::new(move |happening| reported.lock().unwrap().push(happening));
+        let hub = Hub::open(&folder, &key, arrivals, limits, notify).unwrap();
         let collector = Collector::listen("127.0.0.1:0".parse().unwrap(), &key, hub).unwrap();
         let address = collector.address().unwrap();
         let stop = Arc::new(AtomicBool::new(false));

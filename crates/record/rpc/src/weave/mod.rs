@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_or_there_twice_is_told_with_its_line() {
+    fn what_is_missing_or_there_twice_is_reported_with_its_line() {
         let text = "a\nb\nb\n".to_owned();
         let mut text = Text { generator: "g", file: "f".into(), text };
         let error = text.replace("b\n", "c\n").unwrap_err().to_string();

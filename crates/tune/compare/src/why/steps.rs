@@ -81,7 +81,8 @@ pub enum Step {
     /// The system is in a call of the kernel's and runs there.
     HostCall(HostCall),
     /// The program's thread runs in between, for the system.
-    Errand,
+    #[serde(rename = "errand")]
+    ForSystem,
     /// None runs in between: the system waits.
     Wait,
     /// None runs until the program's thread does: the way back.
@@ -188,7 +189,7 @@ fn steps_of(pieces: &[Piece]) -> Steps {
         let step = match (piece.own, piece.other) {
             (true, _) if at < first => Step::Leave,
             (true, _) if at > last => Step::Return,
-            (true, _) => Step::Errand,
+            (true, _) => Step::ForSystem,
             (false, Some(Some(call))) => Step::HostCall(call),
             (false, Some(None)) => Step::Work,
             (false, None) if first_served.is_none_or(|served| at < served) => Step::HandOver,
@@ -312,7 +313,7 @@ mod tests {
             divide(&records, &calls).into_iter().map(|found| found.unwrap().1).collect();
         assert_eq!((ns(&all[0], Step::Beside), ns(&all[0], Step::Own)), (30.0, 70.0));
         assert_eq!(ns(&all[1], Step::Own), 10.0);
-        assert_eq!((ns(&all[2], Step::Errand), ns(&all[2], Step::Wait)), (10.0, 5.0));
+        assert_eq!((ns(&all[2], Step::ForSystem), ns(&all[2], Step::Wait)), (10.0, 5.0));
         assert_eq!((ns(&all[2], Step::Work), ns(&all[2], Step::Return)), (25.0, 50.0));
     }
 

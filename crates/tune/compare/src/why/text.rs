@@ -84,7 +84,7 @@ fn name(step: Step) -> &'static str {
             HostCall::Sleep => "the system sleeps",
             HostCall::Child => "the system waits for the program's thread (wait4)",
         },
-        Step::Errand => "the program's thread, for the system",
+        Step::ForSystem => "the program's thread, for the system",
         Step::Wait => "nothing runs: the system waits",
         Step::WayBack => "way back: nothing runs until the program's thread does",
         Step::Return => "the program's thread, until the call has ended",

@@ -16,7 +16,7 @@ fn options(cache: &Path, build: [u8; 32], mode: Mode, selection: Selection) -> M
         mode,
         depth: Depth::ALL,
         selection,
-        own: None,
+        user_probe: None,
         arguments: Vec::new(),
         functions: 1 << 20,
         counters: 1 << 20,
@@ -24,9 +24,9 @@ fn options(cache: &Path, build: [u8; 32], mode: Mode, selection: Selection) -> M
         accumulators_at: 1 << 20,
         counters_at: 1 << 22,
         shuffle: None,
-        crossings: false,
+        osr_map: false,
         cache: Plans::of_build(cache, LIMIT, build),
-        tell: None,
+        notify: None,
     }
 }
 
@@ -54,7 +54,7 @@ fn plain(cache: &Path) -> ModuleOptions {
 #[test]
 fn hits_are_the_same_code() {
     let cache = tempfile::tempdir().unwrap();
-    for mode in Mode::ALL.into_iter().filter(|m| *m != Mode::Own) {
+    for mode in Mode::ALL.into_iter().filter(|m| *m != Mode::User) {
         let with = || options(cache.path(), BUILD, mode, Selection::default());
         let (made, hit) = linked(with(), Path::new(PROGRAM));
         assert!(!hit && made.len() > 1000);
@@ -104,7 +104,7 @@ fn names_from_a_debug_file_count() {
         mode: Mode::Events,
         depth: Depth::ALL,
         selection: Selection::default(),
-        crossings: false,
+        osr_map: false,
     };
     let with = |debug: &[u8]| {
         Wanted { debug_file: Some(Bytes::new(debug.to_vec())), ..wanted.clone() }.key(&BUILD)
@@ -113,7 +113,7 @@ fn names_from_a_debug_file_count() {
     assert_ne!(with(b"one"), with(b"two"));
     let shallow = Wanted { depth: Depth::new(3), ..wanted.clone() };
     assert_ne!(wanted.key(&BUILD), shallow.key(&BUILD));
-    let crossed = Wanted { crossings: true, ..wanted.clone() };
+    let crossed = Wanted { osr_map: true, ..wanted.clone() };
     assert_ne!(wanted.key(&BUILD), crossed.key(&BUILD));
     let other = Wanted { build_id: b"di".to_vec(), ..wanted.clone() };
     assert_ne!(wanted.key(&BUILD), other.key(&BUILD));

@@ -11,7 +11,7 @@ use fettle_lift::{BlockId, TableKind};
 use crate::plan::{Plan, PlanFixupKind};
 
 /// Whether every index and offset in `plan` leads to something in it.
-pub fn is_sound(plan: &Plan) -> bool {
+pub fn is_valid(plan: &Plan) -> bool {
     let len = plan.text.len();
     // Offsets are 32 bits wide, and so must be the distances between them.
     if i32::try_from(len).is_err() {
@@ -73,13 +73,13 @@ pub fn is_sound(plan: &Plan) -> bool {
         && plan.chunks.is_sorted_by_key(|c| c.start)
         && fixups
         && unwind
-        && plan.tables.iter().all(|table| is_sound_table(table, len))
-        && plan.springboards.iter().all(|b| (b.to as usize) < len)
+        && plan.tables.iter().all(|table| is_valid_table(table, len))
+        && plan.entry_patches.iter().all(|b| (b.to as usize) < len)
         && plan.functions.is_sorted_by_key(|f| f.entry)
 }
 
 /// Whether a table's entries lead to something in `len` bytes of code. No distance is null.
-fn is_sound_table(table: &PlannedTable, len: usize) -> bool {
+fn is_valid_table(table: &PlannedTable, len: usize) -> bool {
     table.entries.iter().all(|entry| match entry {
         PlannedEntry::New(to) => (*to as usize) < len,
         PlannedEntry::Original(_) => true,

@@ -16,7 +16,7 @@ fn lifted(extension: &str, source: &str, flags: &[&str]) -> Lifted {
 }
 
 /// Names of the functions that are left unmodified for this reason, in order of address.
-fn left_alone(lifted: &Lifted, reason: SkipReason) -> Vec<&str> {
+fn left_unmodified(lifted: &Lifted, reason: SkipReason) -> Vec<&str> {
     let skipped = lifted.skipped.iter().filter(|s| s.reason == reason);
     skipped.filter_map(|s| s.name.as_deref()).collect()
 }
@@ -90,7 +90,7 @@ const BETWEEN: &str = r#"
 #[test]
 fn of_which_others_know_the_middle() {
     let lifted = lifted("s", &[FUNCTION, BETWEEN].concat(), &["-nostdlib", "-shared"]);
-    assert_eq!(left_alone(&lifted, SkipReason::NamedInside), ["by_lea", "by_slot"]);
+    assert_eq!(left_unmodified(&lifted, SkipReason::NamedInside), ["by_lea", "by_slot"]);
     assert_eq!((lifted.functions.len(), lifted.skipped.len()), (2, 2), "{:?}", lifted.skipped);
 }
 
@@ -128,7 +128,7 @@ fn that_a_thread_is_cancelled_in() {
     for flags in [["-nostdlib", "-shared"], ["-nostdlib", "-no-pie"]] {
         let source = [FUNCTION, CANCELLED, ".globl _start\n_start: ret\n"].concat();
         let lifted = lifted("s", &source, &flags);
-        assert_eq!(left_alone(&lifted, SkipReason::NamedInside), ["cancelled"], "{flags:?}");
+        assert_eq!(left_unmodified(&lifted, SkipReason::NamedInside), ["cancelled"], "{flags:?}");
         assert_eq!(lifted.skipped.len(), 1, "{:?}", lifted.skipped);
     }
 }
@@ -150,7 +150,11 @@ const ROOM: &str = "
 fn whose_stack_is_split() {
     for flags in [["-O2", "-fcf-protection=full"], ["-O0", "-fcf-protection=none"]] {
         let lifted = lifted("c", ROOM, &[&flags[..], &["-fsplit-stack", "-nostdlib"]].concat());
-        assert_eq!(left_alone(&lifted, SkipReason::SplitStack), ["little", "much"], "{flags:?}");
+        assert_eq!(
+            left_unmodified(&lifted, SkipReason::SplitStack),
+            ["little", "much"],
+            "{flags:?}"
+        );
         assert_eq!(lifted.skipped.len(), 2, "{:?}", lifted.skipped);
     }
 }
@@ -177,7 +181,7 @@ fn whose_stack_gold_splits() {
         done grows
     ";
     let lifted = lifted("s", &[FUNCTION, made].concat(), &["-nostdlib", "-shared"]);
-    assert_eq!(left_alone(&lifted, SkipReason::SplitStack), ["splits"]);
+    assert_eq!(left_unmodified(&lifted, SkipReason::SplitStack), ["splits"]);
     assert_eq!(lifted.skipped.len(), 1, "{:?}", lifted.skipped);
 }
 
@@ -219,7 +223,7 @@ fn that_the_kernel_restarts() {
         // Two, and where the kernel leads to out of the one that lies apart, if that is known to be entered.
         assert!((2..=3).contains(&restartable.count()), "{flags:?}: {:?}", lifted.skipped);
         if !flags.contains(&"-s") {
-            assert_eq!(left_alone(&lifted, SkipReason::Restartable), ["within", "apart"]);
+            assert_eq!(left_unmodified(&lifted, SkipReason::Restartable), ["within", "apart"]);
         }
         let plain = lifted.functions.iter().filter(|f| f.name.as_deref() == Some("signature"));
         assert!(flags.contains(&"-s") || plain.count() == 1, "{flags:?}");

@@ -5,9 +5,9 @@
 //! of the call in `rsi` (`runtime/probe/fettle_probe.h`). Inlined there is neither: a counter is
 //! reached through `gs`, an argument or result is still in its register.
 
-use fettle_check::own::may_be_in_line;
-use fettle_code::own::STATE_BYTES;
-use fettle_code::{Inline, OwnFunction, OwnProbe};
+use fettle_check::user_probe::may_be_in_line;
+use fettle_code::user_probe::STATE_BYTES;
+use fettle_code::{Inline, UserFunction, UserProbe};
 use fettle_isa::{EffectsFactory, Flow, Gpr, RegSet, flow};
 use iced_x86::{Decoder, DecoderOptions, Encoder, Instruction, Mnemonic, OpKind, Register};
 
@@ -28,15 +28,15 @@ enum Side {
 }
 
 /// The probe whose functions start at these offsets of `code`.
-pub fn compiled(code: Vec<u8>, enter: Option<u32>, leave: Option<u32>) -> OwnProbe {
-    let function = |offset: u32, side| OwnFunction {
+pub fn compiled(code: Vec<u8>, enter: Option<u32>, leave: Option<u32>) -> UserProbe {
+    let function = |offset: u32, side| UserFunction {
         offset,
         inline: inline(code.get(offset as usize..).unwrap_or_default(), side)
             .filter(may_be_in_line),
     };
-    OwnProbe {
+    UserProbe {
         vectors: uses_vectors(&code),
-        from_agent: agent::own_at(),
+        from_agent: agent::user_at(),
         enter: enter.map(|at| function(at, Side::Enter)),
         leave: leave.map(|at| function(at, Side::Leave)),
         code,

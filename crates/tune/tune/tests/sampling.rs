@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fettle_live::Process;
 use fettle_place::Counts;
-use fettle_record::perf::Looks;
+use fettle_record::perf::PcSamples;
 use fettle_tune::count::{self, Profile};
 use fettle_tune::module::Module;
 use fettle_tune::{Group, Options, ProcessGroup, Rounds, Stop, Target, Wanted, Work, measure};
@@ -73,19 +73,19 @@ fn share_that_ran(module: &Module, profile: &Profile, by: &Profile) -> f64 {
 }
 
 #[test]
-fn looks_tell_what_runs_as_counters_do() {
+fn looks_show_what_runs_as_counters_do() {
     let shell = Shell::start();
     let process = Process::open(shell.0.id() as i32).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let logs: &Path = folder.path();
     let looked = fettle_tune::tune(&process, logs, &options(), Stop(&NEVER), |_| ());
-    if Looks::affordable().is_none() {
+    if PcSamples::affordable().is_none() {
         let why = looked.unwrap_err().to_string();
         assert!(why.contains("kernel.perf_event_paranoid"), "{why}");
         return;
     }
     let looked = looked.unwrap();
-    let (seen, here) = looked.profile.looks.unwrap();
+    let (seen, here) = looked.profile.pc_samples.unwrap();
     assert!(here > 100 && here <= seen, "{here} of {seen}");
     assert!(looked.profile.stops.is_empty(), "nothing is changed for looks");
     // What is estimated is never said to be exact.
@@ -94,8 +94,8 @@ fn looks_tell_what_runs_as_counters_do() {
 
     let (target, wanted) = (Target::new(&process).unwrap(), Wanted::default());
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&NEVER)).unwrap();
-    let family = ProcessGroup::of(&process, true);
-    let from = (&target, &family);
+    let process_group = ProcessGroup::of(&process, true);
+    let from = (&target, &process_group);
     let counted =
         count::count(from, logs, &modules, &wanted.selection, TIME, Stop(&NEVER)).unwrap();
     let share = share_that_ran(&modules[0], &looked.profile, &counted);

@@ -56,7 +56,7 @@ const TURN_MAX: usize = 1 << 10;
 
 /// What is known of all processes.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct EventLoops {
     /// Sockets on which others ask.
     questions: FxHashMap<u64, Question>,
     /// Sockets on which the process asks, and the last exchange there.
@@ -153,8 +153,8 @@ struct Thread {
     is_loop: bool,
     /// Polls that have returned, whether they could have waited or not; how many there were when it did
     /// that last, and how likely its attribution is.
-    looks: u64,
-    last_look: u64,
+    polls: u64,
+    last_poll: u64,
     last_likely: u16,
     /// What it did last that says for which question it works.
     last: Option<Asker>,
@@ -192,7 +192,7 @@ impl Thread {
     }
 }
 
-impl Turns {
+impl EventLoops {
     /// What was decided since this was asked last.
     pub fn decisions(&mut self) -> std::vec::Drain<'_, Decision> {
         self.decisions.drain(..)
@@ -295,7 +295,7 @@ impl Turns {
 
     /// It is notified, by another thread of its process or by a timer, that there is something else to
     /// be done.
-    pub fn told(&mut self, thread: u32) {
+    pub fn reported(&mut self, thread: u32) {
         if let Some(thread) = self.threads.get_mut(&thread) {
             thread.last = None;
         }
@@ -304,7 +304,7 @@ impl Turns {
     /// It has looked what there is, and would not have waited: a loop that has more to do.
     pub fn looked(&mut self, thread: u32) {
         if let Some(thread) = self.threads.get_mut(&thread) {
-            thread.looks += 1;
+            thread.polls += 1;
         }
     }
 
@@ -312,7 +312,7 @@ impl Turns {
     pub fn polled(&mut self, at: At) {
         let Some(thread) = self.threads.get_mut(&at.thread) else { return };
         thread.round += 1;
-        thread.looks += 1;
+        thread.polls += 1;
         if std::mem::take(&mut thread.waits) {
             thread.turn_ns = at.ns;
         }
@@ -339,7 +339,7 @@ impl Turns {
         };
         exchange.is_answered = true;
         thread.last = exchange.for_whom;
-        thread.last_look = thread.looks;
+        thread.last_poll = thread.polls;
         thread.last_likely = certainty(How::Last, exchange.setting).likely();
         let known = [&thread.left, &thread.before, &thread.stretch.ins];
         if known.iter().any(|ids| ids.contains(&id)) {
@@ -380,7 +380,7 @@ impl Turns {
         let number = self.questions[&socket].number;
         let thread = self.threads.entry(at.thread).or_default();
         thread.last = Some(Asker { socket, number });
-        thread.last_look = thread.looks;
+        thread.last_poll = thread.polls;
         thread.last_likely = CERTAIN;
     }
 
@@ -417,7 +417,7 @@ impl Turns {
         process.has_asked += 1;
         let setting = Setting {
             candidates: u32::try_from(process.open_questions).unwrap_or(u32::MAX),
-            is_prompt: thread.last.is_some() && thread.last_look == thread.looks,
+            is_prompt: thread.last.is_some() && thread.last_poll == thread.polls,
             asks_once: process.has_asked <= process.was_asked + process.was_asked / 4,
             is_shared: process.loops > 1,
             base: thread.last_likely,
@@ -553,7 +553,7 @@ impl Turns {
             let undecided = self.exchanges.iter();
             decisions
                 .extend(undecided.map(|(id, of)| (*id, None, certainty(How::Last, of.setting))));
-            *self = Turns { numbers, decisions, ..Turns::default() };
+            *self = EventLoops { numbers, decisions, ..EventLoops::default() };
         }
     }
 }
@@ -568,42 +568,43 @@ mod tests {
 
     /// What a thread does, one after the other.
     #[derive(Clone, Copy)]
-    enum Deed {
+    enum ThreadAct {
         Read(u64),
         Send(u64),
         Wait,
-        Told,
+        KnownEvent,
         /// A poll that has not waited.
         Poll,
     }
-    use Deed::{Poll, Read, Send, Told, Wait};
+    use ThreadAct::{KnownEvent, Poll, Read, Send, Wait};
 
     /// The questions that exchanges turn out to be for, in the order of their decisions, by the place of
     /// the action that began each. There are three clients; the process works for several at once from
     /// the start.
-    fn decided(deeds: &[Deed]) -> Vec<(usize, Option<u64>)> {
-        let mut turns = Turns::default();
+    fn decided(deeds: &[ThreadAct]) -> Vec<(usize, Option<u64>)> {
+        let mut event_loops = EventLoops::default();
         let mut began = FxHashMap::default();
         let mut decisions = Vec::new();
         let at = |ns| At { process: 1, thread: 2, ns };
-        CLIENTS.iter().for_each(|socket| turns.accepted(at(0), *socket));
-        for (place, deed) in deeds.iter().enumerate() {
+        CLIENTS.iter().for_each(|socket| event_loops.accepted(at(0), *socket));
+        for (place, act) in deeds.iter().enumerate() {
             let at = at(1 + place as u64);
-            match *deed {
-                Read(socket) => turns.read(at, socket),
+            match *act {
+                Read(socket) => event_loops.read(at, socket),
                 Send(socket) => {
-                    if let Sent::InDoubt(exchange) = turns.sent(at, socket) {
+                    if let Sent::InDoubt(exchange) = event_loops.sent(at, socket) {
                         began.entry(exchange).or_insert(place);
                     }
                 }
-                Told => turns.told(2),
-                Poll => turns.polled(at),
+                KnownEvent => event_loops.reported(2),
+                Poll => event_loops.polled(at),
                 Wait => {
-                    turns.waits(2);
-                    turns.polled(at);
+                    event_loops.waits(2);
+                    event_loops.polled(at);
                 }
             }
-            decisions.extend(turns.decisions().map(|(id, for_whom, _)| (began[&id], for_whom)));
+            decisions
+                .extend(event_loops.decisions().map(|(id, for_whom, _)| (began[&id], for_whom)));
         }
         decisions
     }
@@ -704,16 +705,16 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_of_something_else_asks_for_that() {
+    fn who_was_reported_something_else_asks_for_that() {
         // 11's file is there while 10's question has just been asked.
         let [a, b, _] = CLIENTS;
         let [x, y] = ASKED;
-        let told = [
+        let reported = [
             Read(b),
             Wait,
             Read(a),
             Send(x),
-            Told,
+            KnownEvent,
             Send(y),
             Wait,
             Read(y),
@@ -722,7 +723,7 @@ mod tests {
             Send(a),
             Wait,
         ];
-        assert_eq!(decided(&told), [(5, Some(b)), (3, None)]);
+        assert_eq!(decided(&reported), [(5, Some(b)), (3, None)]);
     }
 
     #[test]
@@ -738,32 +739,35 @@ mod tests {
         deeds.extend([Read(a), Read(b), Read(c), Poll, Send(x), Send(y), Wait]);
         deeds.extend([Read(x), Poll, Read(y), Send(a), Poll, Send(b), Wait]);
         let (x_asks, y_asks) = (before + 4, before + 5);
-        let told = decided(&deeds);
-        assert!(told.ends_with(&[(x_asks, Some(a)), (y_asks, Some(b))]), "{told:?}");
+        let reported = decided(&deeds);
+        assert!(reported.ends_with(&[(x_asks, Some(a)), (y_asks, Some(b))]), "{reported:?}");
     }
 
     #[test]
     fn an_answer_goes_on_in_the_same_turn() {
-        let mut turns = Turns::default();
+        let mut event_loops = EventLoops::default();
         let at = |ns| At { process: 1, thread: 2, ns };
-        turns.accepted(at(0), 10);
-        turns.read(at(1), 10);
-        assert_eq!(turns.sent(at(2), 10), Sent::AsSeen(Certainty::Seen));
-        assert_eq!(turns.sent(at(3), 10), Sent::AnswerGoesOn);
-        turns.waits(2);
-        turns.polled(at(4));
-        assert_eq!(turns.sent(at(5), 10), Sent::AsSeen(Certainty::Seen));
+        event_loops.accepted(at(0), 10);
+        event_loops.read(at(1), 10);
+        assert_eq!(event_loops.sent(at(2), 10), Sent::AsSeen(Certainty::Seen));
+        assert_eq!(event_loops.sent(at(3), 10), Sent::AnswerGoesOn);
+        event_loops.waits(2);
+        event_loops.polled(at(4));
+        assert_eq!(event_loops.sent(at(5), 10), Sent::AsSeen(Certainty::Seen));
     }
 
     #[test]
     fn what_nobody_closes_is_forgotten_in_the_end() {
-        let mut turns = Turns::default();
+        let mut event_loops = EventLoops::default();
         for n in 0..3 * KNOWN_MAX as u64 {
-            turns.read(At { process: 1, thread: 2, ns: n }, n);
-            turns.sent(At { process: 1, thread: 2, ns: n }, u64::MAX - n);
+            event_loops.read(At { process: 1, thread: 2, ns: n }, n);
+            event_loops.sent(At { process: 1, thread: 2, ns: n }, u64::MAX - n);
         }
-        assert!(turns.questions.len() <= KNOWN_MAX + 1 && turns.exchanges.len() <= KNOWN_MAX + 1);
+        assert!(
+            event_loops.questions.len() <= KNOWN_MAX + 1
+                && event_loops.exchanges.len() <= KNOWN_MAX + 1
+        );
         // Every one that is waited for was decided.
-        assert!(turns.decisions().count() >= KNOWN_MAX);
+        assert!(event_loops.decisions().count() >= KNOWN_MAX);
     }
 }

@@ -12,7 +12,7 @@ use crate::task;
 
 /// The processes and threads that there were, and from when to when.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Lives {
+pub struct ProcessTable {
     processes: Vec<Process>,
     /// The newest with a number.
     process_of: HashMap<u32, usize>,
@@ -22,7 +22,7 @@ pub struct Lives {
     names: Option<HashMap<u32, String>>,
 }
 
-impl Lives {
+impl ProcessTable {
     /// Takes along what is asked of this machine at the end.
     pub fn pack(&mut self) {
         self.names = Some(thread_names());
@@ -159,16 +159,16 @@ mod tests {
 
     #[test]
     fn from_fork_to_exit() {
-        let mut lives = Lives::default();
-        lives.happened(Life::Exec { pid: 1, tid: 1, path: "/bin/sh" }, 10);
-        lives.happened(Life::Fork { pid: 1, tid: 1, child_pid: 2, child_tid: 2 }, 20);
-        lives.happened(Life::Fork { pid: 2, tid: 2, child_pid: 2, child_tid: 3 }, 30);
-        lives.happened(Life::ThreadExit { tid: 3, name: "worker" }, 40);
-        lives.happened(Life::ThreadExit { tid: 2, name: "sh" }, 50);
-        lives.happened(Life::ProcessExit { pid: 2, status: -9 }, 50);
+        let mut process_table = ProcessTable::default();
+        process_table.happened(Life::Exec { pid: 1, tid: 1, path: "/bin/sh" }, 10);
+        process_table.happened(Life::Fork { pid: 1, tid: 1, child_pid: 2, child_tid: 2 }, 20);
+        process_table.happened(Life::Fork { pid: 2, tid: 2, child_pid: 2, child_tid: 3 }, 30);
+        process_table.happened(Life::ThreadExit { tid: 3, name: "worker" }, 40);
+        process_table.happened(Life::ThreadExit { tid: 2, name: "sh" }, 50);
+        process_table.happened(Life::ProcessExit { pid: 2, status: -9 }, 50);
         // The number is used again.
-        lives.happened(Life::Fork { pid: 1, tid: 1, child_pid: 2, child_tid: 2 }, 60);
-        let (processes, threads) = lives.tables(70);
+        process_table.happened(Life::Fork { pid: 1, tid: 1, child_pid: 2, child_tid: 2 }, 60);
+        let (processes, threads) = process_table.tables(70);
         let shown: Vec<_> =
             processes.iter().map(|p| (p.pid, p.parent, p.start_ns, p.end_ns)).collect();
         assert_eq!(shown, [(1, None, 10, 70), (2, Some(1), 20, 50), (2, Some(1), 60, 70)]);

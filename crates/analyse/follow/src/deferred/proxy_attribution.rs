@@ -1,5 +1,5 @@
-//! The field `behalf` of what is sent: the socket of the question that a proxy sends it for, where that
-//! is seen only by what it does later ([`super::turns`]). Until then events wait here.
+//! The field `proxy_attribution` of what is sent: the socket of the question that a proxy sends it for, where that
+//! is seen only by what it does later ([`super::event_loops`]). Until then events wait here.
 
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -8,8 +8,8 @@ use fettle_requests::{Batch, Certainty, EventId, Program};
 
 use super::certain::How;
 use super::contexts::{self, Contexts};
+use super::event_loops::{At, EventLoops, ExchangeId, Sent};
 use super::tasks::{self, Tasks};
-use super::turns::{At, ExchangeId, Sent, Turns};
 
 /// How long events wait for a decision at most. Both limits are of the trace's time, not of the
 /// reader's, so that requests are the same while it is recorded and afterwards.
@@ -22,12 +22,12 @@ const NOBODY: u64 = u64::MAX;
 const PIECES_MAX: usize = 64;
 
 /// Events that wait for their proxy attribution: until it is known for which question things were sent.
-pub(crate) struct Behalf {
+pub(crate) struct ProxyAttribution {
     roles: Vec<Option<Role>>,
     /// The places of the fields, if a schema asks for them.
     field: Option<usize>,
     certain: Option<(usize, usize)>,
-    turns: Turns,
+    event_loops: EventLoops,
     tasks: Tasks,
     contexts: Contexts,
     /// The kinds of events that report tasks.
@@ -38,7 +38,7 @@ pub(crate) struct Behalf {
     held: usize,
     /// Exchanges that are waited for, as they were sent.
     order: VecDeque<(u64, ExchangeId)>,
-    undecided: FxHashMap<ExchangeId, Vec<Spot>>,
+    undecided: FxHashMap<ExchangeId, Vec<WaitingAt>>,
 }
 
 /// Events as they came, and how many exchanges are to be decided first.
@@ -49,7 +49,7 @@ struct Chunk {
 
 /// Where an event waits.
 #[derive(Clone, Copy)]
-struct Spot {
+struct WaitingAt {
     chunk: u64,
     row: usize,
 }
@@ -57,7 +57,7 @@ struct Spot {
 /// What an event says, and where its fields are.
 #[derive(Clone, Copy)]
 struct Role {
-    deed: Deed,
+    act: ThreadAct,
     pid: usize,
     tid: usize,
     socket: usize,
@@ -68,7 +68,7 @@ struct Role {
 }
 
 #[derive(Clone, Copy)]
-enum Deed {
+enum ThreadAct {
     Accept,
     Read,
     Send,
@@ -76,25 +76,25 @@ enum Deed {
     Wait,
     Polled,
     Looked,
-    Told,
+    KnownEvent,
 }
 
-const DEEDS: [(&str, Deed); 9] = [
-    ("accept", Deed::Accept),
-    ("received", Deed::Read),
-    ("sent", Deed::Send),
-    ("socket_close", Deed::Close),
-    ("poll_begin", Deed::Wait),
-    ("poll", Deed::Polled),
-    ("poll_look", Deed::Looked),
-    ("pipe_read", Deed::Told),
+const ACTS: [(&str, ThreadAct); 9] = [
+    ("accept", ThreadAct::Accept),
+    ("received", ThreadAct::Read),
+    ("sent", ThreadAct::Send),
+    ("socket_close", ThreadAct::Close),
+    ("poll_begin", ThreadAct::Wait),
+    ("poll", ThreadAct::Polled),
+    ("poll_look", ThreadAct::Looked),
+    ("pipe_read", ThreadAct::KnownEvent),
     // Of what is no file: event descriptors, timers.
-    ("read", Deed::Told),
+    ("read", ThreadAct::KnownEvent),
 ];
 
-impl Behalf {
+impl ProxyAttribution {
     /// For the events of a program; none wait unless it has the field and what is sent is `wanted`.
-    pub fn new(program: &Program, wanted: &dyn Fn(EventId) -> bool) -> Behalf {
+    pub fn new(program: &Program, wanted: &dyn Fn(EventId) -> bool) -> ProxyAttribution {
         let catalog = program.catalog();
         let place = |event: EventId, name: &str| {
             let fields = &catalog.get(event)?.fields;
@@ -105,12 +105,12 @@ impl Behalf {
         let certain =
             sent.and_then(|event| Some((place(event, "likely")?, place(event, "candidates")?)));
         let mut roles = vec![None; catalog.events().len()];
-        for (name, deed) in DEEDS.iter().filter(|_| field.is_some()) {
+        for (name, act) in ACTS.iter().filter(|_| field.is_some()) {
             let Some(event) = catalog.find(name) else { continue };
             // What an event does not have is not asked for.
             let or_first = |name| place(event, name).unwrap_or(0);
             roles[event.index()] = place(event, "tid").map(|tid| Role {
-                deed: *deed,
+                act: *act,
                 pid: or_first("pid"),
                 tid,
                 socket: or_first("socket"),
@@ -119,11 +119,11 @@ impl Behalf {
                 of: place(event, "of").zip(program.strings().find("anonymous")),
             });
         }
-        Behalf {
+        ProxyAttribution {
             roles,
             field,
             certain,
-            turns: Turns::default(),
+            event_loops: EventLoops::default(),
             tasks: Tasks::default(),
             contexts: Contexts::default(),
             of_tasks: ["task", "task_wake", "task_made", "task_send"]
@@ -174,59 +174,65 @@ impl Behalf {
         self.held += rows;
         self.chunks.push_back(Chunk { events: events.take(), undecided: 0 });
         for row in 0..rows {
-            self.look(Spot { chunk, row }, nothing);
+            self.look(WaitingAt { chunk, row }, nothing);
         }
     }
 
-    fn look(&mut self, spot: Spot, nothing: Option<u32>) {
+    fn look(&mut self, waiting_at: WaitingAt, nothing: Option<u32>) {
         let Some(chunk) = self.chunks.back() else { return };
         let events = &chunk.events;
-        let kind = events.kind(spot.row);
+        let kind = events.kind(waiting_at.row);
         if let Some(place) = self.of_tasks.iter().position(|of| *of == Some(kind)) {
             // Each row is as wide as the widest event; what one does not have is 0.
-            let words = [0, 1, 2, 3, 4, 5, 6].map(|field| events.value(spot.row, field));
+            let words = [0, 1, 2, 3, 4, 5, 6].map(|field| events.value(waiting_at.row, field));
             self.look_at_task(place, words);
             return;
         }
-        let Some(role) = self.roles.get(events.kind(spot.row).index()).copied().flatten() else {
+        let Some(role) = self.roles.get(events.kind(waiting_at.row).index()).copied().flatten()
+        else {
             return;
         };
-        let value = |field: usize| events.value(spot.row, field);
+        let value = |field: usize| events.value(waiting_at.row, field);
         if role.of.is_some_and(|(field, text)| value(field) != u64::from(text)) {
             return;
         }
-        let ns = events.time_ns(spot.row);
+        let ns = events.time_ns(waiting_at.row);
         let at = At { process: value(role.pid) as u32, thread: value(role.tid) as u32, ns };
         let socket = value(role.socket);
         let is_connected = Some(value(role.remote)) != nothing.map(u64::from);
         let has_bytes = value(role.bytes) as i64 > 0 && is_connected;
         if self.contexts.has(at.process) {
-            self.look_in_context(spot, role.deed, (at.process, at.thread), (socket, has_bytes));
+            self.look_in_context(
+                waiting_at,
+                role.act,
+                (at.process, at.thread),
+                (socket, has_bytes),
+            );
             return;
         }
         if self.tasks.has(at.process) {
-            self.look_in_task(spot, role.deed, (at.process, at.thread), (socket, has_bytes));
+            self.look_in_task(waiting_at, role.act, (at.process, at.thread), (socket, has_bytes));
             return;
         }
-        match role.deed {
-            Deed::Accept => self.turns.accepted(at, socket),
-            Deed::Close => self.turns.closed(socket),
-            Deed::Wait => self.turns.waits(at.thread),
-            Deed::Polled => self.turns.polled(at),
-            Deed::Looked => self.turns.looked(at.thread),
-            Deed::Told => self.turns.told(at.thread),
-            Deed::Read if has_bytes => self.turns.read(at, socket),
-            Deed::Send if has_bytes => match self.turns.sent(at, socket) {
-                Sent::AsSeen(certainty) => self.say(spot, certainty),
-                Sent::AnswerGoesOn => self.tell(spot, socket),
-                Sent::InDoubt(exchange) => self.wait(exchange, ns, spot),
+        match role.act {
+            ThreadAct::Accept => self.event_loops.accepted(at, socket),
+            ThreadAct::Close => self.event_loops.closed(socket),
+            ThreadAct::Wait => self.event_loops.waits(at.thread),
+            ThreadAct::Polled => self.event_loops.polled(at),
+            ThreadAct::Looked => self.event_loops.looked(at.thread),
+            ThreadAct::KnownEvent => self.event_loops.reported(at.thread),
+            ThreadAct::Read if has_bytes => self.event_loops.read(at, socket),
+            ThreadAct::Send if has_bytes => match self.event_loops.sent(at, socket) {
+                Sent::AsSeen(certainty) => self.say(waiting_at, certainty),
+                Sent::AnswerGoesOn => self.notify(waiting_at, socket),
+                Sent::InDoubt(exchange) => self.wait(exchange, ns, waiting_at),
             },
-            Deed::Read | Deed::Send => return,
+            ThreadAct::Read | ThreadAct::Send => return,
         }
         self.settle();
     }
 
-    /// An event that says something of tasks, by its place in [`Behalf::of_tasks`].
+    /// An event that says something of tasks, by its place in [`ProxyAttribution::of_tasks`].
     fn look_at_task(&mut self, place: usize, [pid, tid, a, b, c, d, e]: [u64; 7]) {
         let thread = (pid as u32, tid as u32);
         match place {
@@ -241,55 +247,57 @@ impl Behalf {
     /// An event of a process whose contexts are known: nothing has to wait.
     fn look_in_context(
         &mut self,
-        spot: Spot,
-        deed: Deed,
+        waiting_at: WaitingAt,
+        act: ThreadAct,
         thread: (u32, u32),
         (socket, has_bytes): (u64, bool),
     ) {
-        match deed {
-            Deed::Accept => self.contexts.accepted(thread, socket),
-            Deed::Close => self.contexts.closed(thread.0, socket),
-            Deed::Wait | Deed::Polled | Deed::Looked => self.contexts.polled(thread.1),
-            Deed::Told => {}
-            Deed::Read if has_bytes => self.contexts.read(thread, socket),
-            Deed::Send if has_bytes => match self.contexts.sent(thread, socket) {
-                contexts::Sent::AsSeen(certainty) => self.say(spot, certainty),
+        match act {
+            ThreadAct::Accept => self.contexts.accepted(thread, socket),
+            ThreadAct::Close => self.contexts.closed(thread.0, socket),
+            ThreadAct::Wait | ThreadAct::Polled | ThreadAct::Looked => {
+                self.contexts.polled(thread.1)
+            }
+            ThreadAct::KnownEvent => {}
+            ThreadAct::Read if has_bytes => self.contexts.read(thread, socket),
+            ThreadAct::Send if has_bytes => match self.contexts.sent(thread, socket) {
+                contexts::Sent::AsSeen(certainty) => self.say(waiting_at, certainty),
                 contexts::Sent::For(of, certainty) => {
-                    self.tell(spot, of);
-                    self.say(spot, certainty);
+                    self.notify(waiting_at, of);
+                    self.say(waiting_at, certainty);
                 }
-                contexts::Sent::Nobody => self.tell(spot, NOBODY),
+                contexts::Sent::Nobody => self.notify(waiting_at, NOBODY),
             },
-            Deed::Read | Deed::Send => {}
+            ThreadAct::Read | ThreadAct::Send => {}
         }
     }
 
     /// An event of a process whose tasks are known: nothing has to wait.
     fn look_in_task(
         &mut self,
-        spot: Spot,
-        deed: Deed,
+        waiting_at: WaitingAt,
+        act: ThreadAct,
         thread: (u32, u32),
         (socket, has_bytes): (u64, bool),
     ) {
-        match deed {
-            Deed::Accept => self.tasks.accepted(thread.0, socket),
-            Deed::Close => self.tasks.closed(thread.0, socket),
-            Deed::Read if has_bytes => self.tasks.read(thread, socket),
-            Deed::Send if has_bytes => match self.tasks.sent(thread, socket) {
+        match act {
+            ThreadAct::Accept => self.tasks.accepted(thread.0, socket),
+            ThreadAct::Close => self.tasks.closed(thread.0, socket),
+            ThreadAct::Read if has_bytes => self.tasks.read(thread, socket),
+            ThreadAct::Send if has_bytes => match self.tasks.sent(thread, socket) {
                 tasks::Sent::Answer => {}
                 tasks::Sent::For(of, certainty) => {
-                    self.tell(spot, of);
-                    self.say(spot, certainty);
+                    self.notify(waiting_at, of);
+                    self.say(waiting_at, certainty);
                 }
-                tasks::Sent::Nobody => self.tell(spot, NOBODY),
+                tasks::Sent::Nobody => self.notify(waiting_at, NOBODY),
             },
             _ => {}
         }
     }
 
     /// An event waits for a decision.
-    fn wait(&mut self, exchange: ExchangeId, ns: u64, spot: Spot) {
+    fn wait(&mut self, exchange: ExchangeId, ns: u64, waiting_at: WaitingAt) {
         let spots = self.undecided.entry(exchange).or_insert_with(|| {
             self.order.push_back((ns, exchange));
             Vec::new()
@@ -297,32 +305,36 @@ impl Behalf {
         if spots.len() == PIECES_MAX {
             return;
         }
-        spots.push(spot);
-        self.chunks[(spot.chunk - self.first) as usize].undecided += 1;
+        spots.push(waiting_at);
+        self.chunks[(waiting_at.chunk - self.first) as usize].undecided += 1;
     }
 
     /// An event is attributed to a question on this socket.
-    fn tell(&mut self, spot: Spot, socket: u64) {
+    fn notify(&mut self, waiting_at: WaitingAt, socket: u64) {
         let Some(field) = self.field else { return };
-        self.chunks[(spot.chunk - self.first) as usize].events.set_value(spot.row, field, socket);
+        self.chunks[(waiting_at.chunk - self.first) as usize].events.set_value(
+            waiting_at.row,
+            field,
+            socket,
+        );
     }
 
     /// How certain an event's attribution is.
-    fn say(&mut self, spot: Spot, certainty: Certainty) {
-        let chunk = (spot.chunk - self.first) as usize;
-        write(&mut self.chunks[chunk].events, spot.row, self.certain, certainty);
+    fn say(&mut self, waiting_at: WaitingAt, certainty: Certainty) {
+        let chunk = (waiting_at.chunk - self.first) as usize;
+        write(&mut self.chunks[chunk].events, waiting_at.row, self.certain, certainty);
     }
 
     fn settle(&mut self) {
         let Some(field) = self.field else { return };
-        let Behalf { turns, undecided, chunks, first, certain, .. } = self;
-        for (exchange, for_whom, certainty) in turns.decisions() {
-            for spot in undecided.remove(&exchange).unwrap_or_default() {
-                let chunk = &mut chunks[(spot.chunk - *first) as usize];
+        let ProxyAttribution { event_loops, undecided, chunks, first, certain, .. } = self;
+        for (exchange, for_whom, certainty) in event_loops.decisions() {
+            for waiting_at in undecided.remove(&exchange).unwrap_or_default() {
+                let chunk = &mut chunks[(waiting_at.chunk - *first) as usize];
                 chunk.undecided -= 1;
-                write(&mut chunk.events, spot.row, *certain, certainty);
+                write(&mut chunk.events, waiting_at.row, *certain, certainty);
                 if let Some(socket) = for_whom {
-                    chunk.events.set_value(spot.row, field, socket);
+                    chunk.events.set_value(waiting_at.row, field, socket);
                 }
             }
         }
@@ -337,14 +349,14 @@ impl Behalf {
         while let Some((sent_ns, exchange)) = self.order.front().copied() {
             if let Some(spots) = self.undecided.get(&exchange) {
                 // Those before it need not wait for it.
-                while spots.first().is_some_and(|spot| front < spot.chunk) {
+                while spots.first().is_some_and(|waiting_at| front < waiting_at.chunk) {
                     kept -= self.chunks[(front - self.first) as usize].events.len();
                     front += 1;
                 }
                 if !all && kept <= HELD_MAX && sent_ns.saturating_add(WAIT_NS) >= now_ns {
                     return;
                 }
-                self.turns.decide(exchange, None, How::Last);
+                self.event_loops.decide(exchange, None, How::Last);
                 self.settle();
             }
             self.order.pop_front();
@@ -366,10 +378,10 @@ mod tests {
     use super::*;
     use fettle_requests::{Catalog, Source, compile, shipped};
 
-    fn setting() -> (Catalog, Behalf) {
+    fn setting() -> (Catalog, ProxyAttribution) {
         let program = compile(&[Source::new("t", "use sockets")], &shipped).unwrap();
-        let behalf = Behalf::new(&program, &|_| true);
-        (program.catalog().clone(), behalf)
+        let proxy_attribution = ProxyAttribution::new(&program, &|_| true);
+        (program.catalog().clone(), proxy_attribution)
     }
 
     /// A proxy reads two questions, passes them on, and answers; each batch has one event.
@@ -395,48 +407,49 @@ mod tests {
 
     #[test]
     fn events_wait_until_it_is_known_and_keep_their_order() {
-        let (catalog, mut behalf) = setting();
-        let field = behalf.field.unwrap();
-        let mut told = Vec::new();
+        let (catalog, mut proxy_attribution) = setting();
+        let field = proxy_attribution.field.unwrap();
+        let mut reported = Vec::new();
         let mut batch = Batch::new(&catalog);
         for (ns, (name, socket)) in (0..).zip(STORY) {
             push(&mut batch, &catalog, ns, name, socket);
-            behalf.pass(&mut batch, Some(0), false);
-            told.extend((0..batch.len()).map(|row| (batch.time_ns(row), batch.value(row, field))));
+            proxy_attribution.pass(&mut batch, Some(0), false);
+            reported
+                .extend((0..batch.len()).map(|row| (batch.time_ns(row), batch.value(row, field))));
             // The first two go on; then all wait for the end of the turn in which the answers go on.
-            assert_eq!(told.len(), [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 11][ns as usize], "{name}");
+            assert_eq!(reported.len(), [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 11][ns as usize], "{name}");
             batch.clear();
         }
-        let sent: Vec<_> = [2, 3].iter().map(|row| told[*row].1).collect();
+        let sent: Vec<_> = [2, 3].iter().map(|row| reported[*row].1).collect();
         assert_eq!(sent, [10, 11]);
-        assert!(told.iter().map(|(ns, _)| *ns).eq(0..11));
-        assert_eq!(behalf.held, 0);
+        assert!(reported.iter().map(|(ns, _)| *ns).eq(0..11));
+        assert_eq!(proxy_attribution.held, 0);
     }
 
     #[test]
     fn nothing_waits_for_ever() {
-        let (catalog, mut behalf) = setting();
+        let (catalog, mut proxy_attribution) = setting();
         let mut batch = Batch::new(&catalog);
         for (ns, (name, socket)) in (0..).zip(STORY).take(6) {
             push(&mut batch, &catalog, ns, name, socket);
         }
-        behalf.pass(&mut batch, Some(0), false);
-        assert_eq!((batch.len(), behalf.held), (0, 6));
+        proxy_attribution.pass(&mut batch, Some(0), false);
+        assert_eq!((batch.len(), proxy_attribution.held), (0, 6));
         push(&mut batch, &catalog, WAIT_NS + 10, "poll", 0);
-        behalf.pass(&mut batch, Some(0), false);
-        assert_eq!((batch.len(), behalf.held), (7, 0));
+        proxy_attribution.pass(&mut batch, Some(0), false);
+        assert_eq!((batch.len(), proxy_attribution.held), (7, 0));
         // Nor beyond the end.
         batch.clear();
         for (ns, (name, socket)) in (WAIT_NS + 20..).zip(STORY).take(4) {
             push(&mut batch, &catalog, ns, name, socket);
         }
-        behalf.pass(&mut batch, Some(0), true);
-        assert_eq!((batch.len(), behalf.held), (4, 0));
+        proxy_attribution.pass(&mut batch, Some(0), true);
+        assert_eq!((batch.len(), proxy_attribution.held), (4, 0));
     }
 
     #[test]
     fn no_more_wait_than_there_is_room_for() {
-        let (catalog, mut behalf) = setting();
+        let (catalog, mut proxy_attribution) = setting();
         let mut batch = Batch::new(&catalog);
         for (ns, (name, socket)) in (0..).zip(STORY).take(4) {
             push(&mut batch, &catalog, ns, name, socket);
@@ -444,11 +457,11 @@ mod tests {
         let mut most = 0;
         for _ in 0..100 {
             (0..HELD_MAX / 50).for_each(|_| push(&mut batch, &catalog, 100, "poll", 0));
-            behalf.pass(&mut batch, Some(0), false);
+            proxy_attribution.pass(&mut batch, Some(0), false);
             batch.clear();
-            most = most.max(behalf.held);
+            most = most.max(proxy_attribution.held);
         }
         assert!(most > HELD_MAX / 2 && most <= HELD_MAX, "{most}");
-        assert_eq!(behalf.held, 0);
+        assert_eq!(proxy_attribution.held, 0);
     }
 }

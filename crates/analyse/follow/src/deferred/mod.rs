@@ -1,42 +1,42 @@
 //! Deferred attribution: what later events say of earlier ones. Events wait here until it is known: a
 //! send that is reported after the receive ([`causal`]), the question for which a proxy has sent
-//! something ([`behalf`]).
+//! something ([`proxy_attribution`]).
 
 pub(crate) mod causal;
 
-mod behalf;
 mod certain;
 mod contexts;
+mod event_loops;
+mod proxy_attribution;
 mod tasks;
-mod turns;
 
 use fettle_requests::{Batch, EventId, Program, Strings};
 
-use behalf::Behalf;
 use causal::Causal;
+use proxy_attribution::ProxyAttribution;
 
 /// Events whose time has not come.
-pub(crate) struct Hindsight {
+pub(crate) struct Deferred {
     causal: Causal,
-    behalf: Behalf,
+    proxy_attribution: ProxyAttribution,
 }
 
-impl Hindsight {
+impl Deferred {
     /// For the events of a program, of which those are read that are `wanted`.
-    pub fn new(program: &Program, wanted: &dyn Fn(EventId) -> bool) -> Hindsight {
+    pub fn new(program: &Program, wanted: &dyn Fn(EventId) -> bool) -> Deferred {
         let causal = Causal::new(program.catalog());
-        Hindsight { causal, behalf: Behalf::new(program, wanted) }
+        Deferred { causal, proxy_attribution: ProxyAttribution::new(program, wanted) }
     }
 
     /// Whether it has to see events of a kind, and whether it may move them to an earlier time.
     pub fn looks_at(&self, event: EventId) -> (bool, bool) {
         let (is_seen, may_move) = self.causal.looks_at(event);
-        (is_seen || self.behalf.looks_at(event), may_move)
+        (is_seen || self.proxy_attribution.looks_at(event), may_move)
     }
 
     /// Whether it needs events of a kind that schemas do nothing with.
     pub fn needs(&self, event: EventId) -> bool {
-        self.behalf.needs(event)
+        self.proxy_attribution.needs(event)
     }
 
     /// Where the next events go, in order of time.
@@ -47,12 +47,12 @@ impl Hindsight {
     /// Replaces `out` by the events that need not wait any longer: all, if no more will come.
     pub fn release(&mut self, all: bool, strings: &Strings, out: &mut Batch) {
         self.causal.release(all, out);
-        self.behalf.pass(out, strings.find(""), all);
+        self.proxy_attribution.pass(out, strings.find(""), all);
     }
 
-    /// As [`Hindsight::release`], where it is known that nothing before `now_ns` will come any more.
+    /// As [`Deferred::release`], where it is known that nothing before `now_ns` will come any more.
     pub fn release_before(&mut self, now_ns: u64, strings: &Strings, out: &mut Batch) {
         self.causal.release_before(now_ns, out);
-        self.behalf.pass(out, strings.find(""), false);
+        self.proxy_attribution.pass(out, strings.find(""), false);
     }
 }

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use fettle_follow::{ThreadEvent, for_each_thread_doing, for_each_thread_event};
-use fettle_requests::{Doing, State, Wait};
+use fettle_requests::{Activity, State, Wait};
 use fettle_trace::{Thread, Trace};
 use rustc_hash::FxHashMap;
 
@@ -17,7 +17,7 @@ const EVENTS_MAX: u64 = 1 << 28;
 
 /// Rows of one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     /// What it did; `None` if no event says.
     pub states: Vec<Span>,
     /// What lasted, in any order.
@@ -28,9 +28,9 @@ pub(crate) struct Told {
 
 /// Tracks made from a trace's events.
 #[derive(Debug, Default)]
-pub(crate) struct Telling {
+pub(crate) struct Reporting {
     /// By index of the thread.
-    pub threads: FxHashMap<u32, Told>,
+    pub threads: FxHashMap<u32, Reported>,
     /// Threads that the trace's table does not have.
     pub unknown: Vec<Thread>,
     /// What is drawn, behind the labels that there were.
@@ -40,12 +40,12 @@ pub(crate) struct Telling {
 }
 
 /// Makes tracks from events. Labels are numbered from `first_label` on.
-pub(crate) fn read(trace: &Trace, threads: &[Thread], first_label: u32) -> Result<Telling> {
+pub(crate) fn read(trace: &Trace, threads: &[Thread], first_label: u32) -> Result<Reporting> {
     if trace.manifest().events.rows() == 0 {
-        return Ok(Telling::default());
+        return Ok(Reporting::default());
     }
     let tasks = Tasks::new(threads, trace.manifest().duration_ns);
-    let mut reader = Reader { tasks, telling: Telling::default(), open: FxHashMap::default() };
+    let mut reader = Reader { tasks, telling: Reporting::default(), open: FxHashMap::default() };
     reader.events(trace, first_label)?;
     let behind = first_label + reader.telling.labels.len() as u32;
     reader.states(trace, behind)?;
@@ -95,7 +95,7 @@ impl Tasks {
 
 struct Reader {
     tasks: Tasks,
-    telling: Telling,
+    telling: Reporting,
     /// What has begun and not ended, by index of the thread: since when, and what.
     open: FxHashMap<u32, Vec<(u64, usize)>>,
 }
@@ -111,9 +111,9 @@ impl Reader {
             let Some(index) = tasks.find(tid, time_ns) else { return };
             let states = &mut telling.threads.entry(index).or_default().states;
             let new = match doing {
-                Doing::Was(wait) => return corrected(states, &mut now, index, wait, label),
-                Doing::Is(state) => Some((time_ns, state)),
-                Doing::Gone => None,
+                Activity::Was(wait) => return corrected(states, &mut now, index, wait, label),
+                Activity::Is(state) => Some((time_ns, state)),
+                Activity::Gone => None,
             };
             let old = match new {
                 Some((_, state)) if now.get(&index).is_some_and(|(_, was)| *was == state) => return,
@@ -140,7 +140,7 @@ impl Reader {
         let pairs = Pairs::new(&names);
         let lasting = first_label + names.len() as u32;
         let mut count = 0;
-        let told = for_each_thread_event(trace, &mut |event| {
+        let reported = for_each_thread_event(trace, &mut |event| {
             count += 1;
             if count > EVENTS_MAX {
                 self.telling.left_out += 1;
@@ -149,7 +149,7 @@ impl Reader {
             let index = self.tasks.at(event.tid, event.time_ns);
             self.event(event, index, &pairs, first_label, lasting);
         })?;
-        self.telling.warnings.extend(told.problems);
+        self.telling.warnings.extend(reported.problems);
         let label = |name: &str, named| Label { name: name.to_owned(), named };
         let labels = &mut self.telling.labels;
         labels.extend(names.iter().map(|name| label(name, Named::Event)));
@@ -159,8 +159,8 @@ impl Reader {
 
     fn event(&mut self, event: ThreadEvent, index: u32, pairs: &Pairs, label: u32, lasting: u32) {
         let ThreadEvent { time_ns, kind, .. } = event;
-        let told = self.telling.threads.entry(index).or_default();
-        told.events.push(plain(time_ns, time_ns, label + kind as u32));
+        let reported = self.telling.threads.entry(index).or_default();
+        reported.events.push(plain(time_ns, time_ns, label + kind as u32));
         match pairs.0[kind] {
             Pair::Neither => {}
             Pair::Begins => self.open.entry(index).or_default().push((time_ns, kind)),
@@ -170,7 +170,7 @@ impl Reader {
                 // What began within it and has not ended was cut off.
                 let since_ns = open[at].0;
                 open.truncate(at);
-                told.lasting.push(plain(since_ns, time_ns, lasting + place));
+                reported.lasting.push(plain(since_ns, time_ns, lasting + place));
             }
         }
     }
@@ -257,7 +257,7 @@ impl Pairs {
     }
 }
 
-impl Told {
+impl Reported {
     /// The rows, from top to bottom.
     pub(crate) fn rows(self) -> Vec<Track> {
         let mut states = Track::default();

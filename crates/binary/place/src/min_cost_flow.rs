@@ -18,7 +18,7 @@ use fettle_lift::edges::Edge;
 
 /// The samples of a block.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight {
+pub struct SampledCount {
     /// Executions, by the samples.
     pub count: u64,
     /// The cost of an additional execution, and half of that of one less: its instructions.
@@ -27,7 +27,7 @@ pub struct Sight {
 
 /// Execution counts that agree with each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Circulation {
+pub struct InferredCounts {
     /// Of blocks.
     pub blocks: Vec<u64>,
     /// Of edges.
@@ -36,19 +36,19 @@ pub struct Circulation {
 
 const MUCH: u64 = u64::MAX / 4;
 
-impl Circulation {
+impl InferredCounts {
     /// The flow nearest to the samples of `blocks`, with the cost of each execution of an edge: of
     /// flows that fit equally well, the cheapest is taken.
-    pub fn nearest(edges: &[(Edge, u64)], blocks: &[Sight]) -> Circulation {
+    pub fn nearest(edges: &[(Edge, u64)], blocks: &[SampledCount]) -> InferredCounts {
         let mut network = Network::new(2 * blocks.len() + 1);
         let outside = 2 * blocks.len();
-        for (b, sight) in blocks.iter().enumerate() {
+        for (b, sampled_count) in blocks.iter().enumerate() {
             let (way_in, way_out) = (2 * b, 2 * b + 1);
-            let cost = u64::from(sight.weight.max(1));
+            let cost = u64::from(sampled_count.weight.max(1));
             network.add(way_in, way_out, MUCH, cost);
-            network.add(way_out, way_in, sight.count, 2 * cost);
-            network.excess[way_out] += sight.count as i64;
-            network.excess[way_in] -= sight.count as i64;
+            network.add(way_out, way_in, sampled_count.count, 2 * cost);
+            network.excess[way_out] += sampled_count.count as i64;
+            network.excess[way_in] -= sampled_count.count as i64;
         }
         for (edge, cost) in edges {
             let from = edge.from.map_or(outside, |b| 2 * b.index() + 1);
@@ -56,10 +56,10 @@ impl Circulation {
             network.add(from, to, MUCH, *cost);
         }
         network.settle();
-        let block = |(b, sight): (usize, &Sight)| {
-            sight.count + network.flow(2 * b) - network.flow(2 * b + 1)
+        let block = |(b, sampled_count): (usize, &SampledCount)| {
+            sampled_count.count + network.flow(2 * b) - network.flow(2 * b + 1)
         };
-        let mut found = Circulation {
+        let mut found = InferredCounts {
             blocks: blocks.iter().enumerate().map(block).collect(),
             edges: (0..edges.len()).map(|e| network.flow(2 * blocks.len() + e)).collect(),
         };
@@ -268,10 +268,12 @@ mod tests {
             .collect()
     }
 
-    fn nearest(ends: &[(usize, usize, u64)], seen: &[(u64, u32)]) -> Circulation {
-        let sights: Vec<Sight> =
-            seen.iter().map(|(count, insns)| Sight { count: *count, weight: *insns }).collect();
-        let found = Circulation::nearest(&edges(seen.len(), ends), &sights);
+    fn nearest(ends: &[(usize, usize, u64)], seen: &[(u64, u32)]) -> InferredCounts {
+        let sampled_counts: Vec<SampledCount> = seen
+            .iter()
+            .map(|(count, insns)| SampledCount { count: *count, weight: *insns })
+            .collect();
+        let found = InferredCounts::nearest(&edges(seen.len(), ends), &sampled_counts);
         for block in 0..seen.len() {
             let sum = |side: fn(&(usize, usize, u64)) -> usize| -> u64 {
                 let counts = ends.iter().zip(&found.edges);
@@ -307,7 +309,7 @@ mod tests {
     #[test]
     fn what_nothing_leads_to_is_left() {
         assert_eq!(nearest(&[(2, 0, 0), (0, 2, 0)], &[(7, 1), (5, 1)]).blocks, [7, 0]);
-        assert_eq!(Circulation::nearest(&[], &[]), Circulation::default());
+        assert_eq!(InferredCounts::nearest(&[], &[]), InferredCounts::default());
     }
 
     /// Graphs of all kinds: execution counts always agree with each other, which [`nearest`]

@@ -7,7 +7,7 @@ pub const STATE_BYTES: u32 = 32;
 
 /// A compiled probe.
 #[derive(Clone, Debug)]
-pub struct OwnProbe {
+pub struct UserProbe {
     /// Code and constants; nothing in it depends on its address.
     pub code: Vec<u8>,
     /// It uses vector registers, which the program's functions do not expect to change.
@@ -15,14 +15,14 @@ pub struct OwnProbe {
     /// Distance of the code from the agent's start.
     pub from_agent: u32,
     /// What runs at entries.
-    pub enter: Option<OwnFunction>,
+    pub enter: Option<UserFunction>,
     /// What runs at exits.
-    pub leave: Option<OwnFunction>,
+    pub leave: Option<UserFunction>,
 }
 
 /// One function of a probe.
 #[derive(Clone, Debug)]
-pub struct OwnFunction {
+pub struct UserFunction {
     /// Where it starts in the probe's code.
     pub offset: u32,
     /// The same for inlining, if that is possible.
@@ -56,10 +56,10 @@ pub enum Moment {
 
 /// The word that is passed to the agent for a function of the user probe: its distance from the
 /// agent, and `moment`. `None` if there is nothing to run.
-pub fn own_call(own: &OwnProbe, moment: Moment) -> Option<u32> {
+pub fn user_call(user_probe: &UserProbe, moment: Moment) -> Option<u32> {
     let function = match moment {
-        Moment::Enters => own.enter.as_ref(),
-        Moment::Returns | Moment::TailCalls => own.leave.as_ref(),
+        Moment::Enters => user_probe.enter.as_ref(),
+        Moment::Returns | Moment::TailCalls => user_probe.leave.as_ref(),
     };
-    Some((own.from_agent + function?.offset) | moment as u32)
+    Some((user_probe.from_agent + function?.offset) | moment as u32)
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fettle_code::OwnProbe;
+use fettle_code::UserProbe;
 use fettle_trace::{Field, Merge};
 use object::{Object, ObjectSection, ObjectSymbol};
 
@@ -17,14 +17,14 @@ const CODE_MAX: usize = 1 << 20;
 
 /// A compiled probe and the names of its counters.
 #[derive(Clone, Debug)]
-pub struct Own {
+pub struct CompiledProbe {
     /// Its code.
-    pub probe: OwnProbe,
+    pub probe: UserProbe,
     /// Its counters in use, in order.
     pub fields: Vec<Field>,
 }
 
-impl Own {
+impl CompiledProbe {
     /// The functions that it has, and whether they are put in line.
     pub fn functions(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let functions = [("fettle_enter", &self.probe.enter), ("fettle_leave", &self.probe.leave)];
@@ -35,7 +35,7 @@ impl Own {
 /// Why a source makes no probe.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OwnError {
+pub enum UserProbeError {
     /// Neither C nor Rust, by its name.
     #[error("{0}: a probe is a C source (.c) or a Rust source (.rs)")]
     Language(PathBuf),
@@ -82,10 +82,10 @@ pub enum OwnError {
 /// # Errors
 ///
 /// Why it makes no probe, with the compiler's words.
-pub fn compile(path: &Path) -> Result<Own, OwnError> {
+pub fn compile(path: &Path) -> Result<CompiledProbe, UserProbeError> {
     let file = |path: &Path| {
         let path = path.to_owned();
-        move |error| OwnError::File { path, error }
+        move |error| UserProbeError::File { path, error }
     };
     // Read first: a file that is not there is not the compiler's business.
     std::fs::File::open(path).map_err(file(path))?;
@@ -116,7 +116,7 @@ pub fn compile(path: &Path) -> Result<Own, OwnError> {
                 .args([&object, &source]);
             run(compiler, path, "RUSTC")?;
         }
-        _ => return Err(OwnError::Language(path.to_owned())),
+        _ => return Err(UserProbeError::Language(path.to_owned())),
     }
     let script = folder.path().join("probe.ld");
     std::fs::write(&script, SCRIPT).map_err(file(&script))?;
@@ -134,8 +134,8 @@ fn compiler(variable: &str, default: &str) -> Command {
     Command::new(std::env::var_os(variable).unwrap_or_else(|| default.into()))
 }
 
-fn run(mut command: Command, path: &Path, variable: &'static str) -> Result<(), OwnError> {
-    let output = command.output().map_err(|error| OwnError::NoCompiler {
+fn run(mut command: Command, path: &Path, variable: &'static str) -> Result<(), UserProbeError> {
+    let output = command.output().map_err(|error| UserProbeError::NoCompiler {
         path: path.to_owned(),
         compiler: command.get_program().to_string_lossy().into_owned(),
         variable,
@@ -145,12 +145,12 @@ fn run(mut command: Command, path: &Path, variable: &'static str) -> Result<(), 
         return Ok(());
     }
     let message = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-    Err(OwnError::Compile { path: path.to_owned(), message })
+    Err(UserProbeError::Compile { path: path.to_owned(), message })
 }
 
 /// Takes the linked file apart.
-fn read(path: &Path, bytes: &[u8]) -> Result<Own, OwnError> {
-    let unfit = |problem| OwnError::Unfit { path: path.to_owned(), problem };
+fn read(path: &Path, bytes: &[u8]) -> Result<CompiledProbe, UserProbeError> {
+    let unfit = |problem| UserProbeError::Unfit { path: path.to_owned(), problem };
     let file =
         object::File::parse(bytes).map_err(|_| unfit("the linker's output is no ELF file"))?;
     let text = file.section_by_name(".text").and_then(|s| s.data().ok()).unwrap_or_default();
@@ -174,7 +174,10 @@ fn read(path: &Path, bytes: &[u8]) -> Result<Own, OwnError> {
     if fields.len() > 4 {
         return Err(unfit("more than four names of counters"));
     }
-    Ok(Own { probe: fettle_rewrite::own::compiled(text.to_vec(), enter, leave), fields })
+    Ok(CompiledProbe {
+        probe: fettle_rewrite::user_probe::compiled(text.to_vec(), enter, leave),
+        fields,
+    })
 }
 
 /// Names as a probe gives them; all four counters by number if it gives none.
@@ -194,7 +197,7 @@ fn fields(names: &str) -> Vec<Field> {
 mod tests {
     use super::*;
 
-    fn compiled(name: &str, text: &str) -> Result<Own, OwnError> {
+    fn compiled(name: &str, text: &str) -> Result<CompiledProbe, UserProbeError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn straight_lines_are_put_in_line() {
-        let own = compiled(
+        let user_probe = compiled(
             "a.c",
             "#include <fettle_probe.h>\nFETTLE_COUNTERS(\"calls, bytes, max:largest\");\n\
              void fettle_enter(struct fettle_state *s, const struct fettle_call *c)\n\
@@ -211,27 +214,27 @@ mod tests {
              void fettle_leave(struct fettle_state *s, const struct fettle_call *c)\n\
              { if (c->result > s->counter[2]) s->counter[2] = c->result; }\n",
         );
-        let own = own.unwrap();
-        let inline = own.probe.enter.unwrap().inline.unwrap();
+        let user_probe = user_probe.unwrap();
+        let inline = user_probe.probe.enter.unwrap().inline.unwrap();
         assert_eq!(inline.fixups.iter().map(|f| f.1).collect::<Vec<_>>(), [0, 8]);
-        assert!(own.probe.leave.is_some());
-        assert!(!own.probe.vectors);
-        assert_eq!(own.fields[2], Field { name: "largest".into(), merge: Merge::Max });
+        assert!(user_probe.probe.leave.is_some());
+        assert!(!user_probe.probe.vectors);
+        assert_eq!(user_probe.fields[2], Field { name: "largest".into(), merge: Merge::Max });
     }
 
     #[test]
     fn what_probes_cannot_have_is_refused() {
-        let told = |name: &str, text: &str| compiled(name, text).unwrap_err().to_string();
+        let reported = |name: &str, text: &str| compiled(name, text).unwrap_err().to_string();
         let function = "void fettle_enter(struct fettle_state *s, const struct fettle_call *c)";
         let c = |body: &str| format!("#include <fettle_probe.h>\n{body}");
-        assert!(told("a.c", &c("int x = ;")).contains("does not compile"));
-        assert!(told("a.c", &c("int unrelated;")).contains("no variables of its own"));
-        assert!(told("a.c", &c("int f(int x) { return x; }")).contains("neither fettle_enter"));
+        assert!(reported("a.c", &c("int x = ;")).contains("does not compile"));
+        assert!(reported("a.c", &c("int unrelated;")).contains("no variables of its own"));
+        assert!(reported("a.c", &c("int f(int x) { return x; }")).contains("neither fettle_enter"));
         let variable = c(&format!("static int calls; {function} {{ s->counter[0] = ++calls; }}"));
-        assert!(told("a.c", &variable).contains("no variables of its own"));
+        assert!(reported("a.c", &variable).contains("no variables of its own"));
         let library = c(&format!("int puts(const char *); {function} {{ puts(\"x\"); }}"));
-        assert!(told("a.c", &library).contains("puts"));
-        assert!(told("a.cc", "").contains("C source"));
+        assert!(reported("a.c", &library).contains("puts"));
+        assert!(reported("a.cc", "").contains("C source"));
         assert!(compile(Path::new("/nonexistent/a.c")).is_err());
     }
 }

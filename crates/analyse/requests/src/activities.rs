@@ -10,7 +10,7 @@ use crate::syntax::Role;
 
 /// Something that became of an actor by an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Activity {
     /// What it waited for last turned out to be this.
     Was(Wait),
     /// It does this from now on.
@@ -21,7 +21,7 @@ pub enum Doing {
 
 /// The activity of the actors of a program's first schema, as events report it.
 #[derive(Debug)]
-pub struct Doings {
+pub struct Activities {
     program: Program,
     /// Whether events report when actors are switched out.
     switches: bool,
@@ -29,14 +29,14 @@ pub struct Doings {
     codes: HashMap<(usize, u128), Code>,
 }
 
-impl Doings {
+impl Activities {
     /// Of a program. Without `switches`, an actor that expects something waits for it from then on.
-    pub fn new(program: Program, switches: bool) -> Doings {
-        Doings { program, switches, codes: HashMap::new() }
+    pub fn new(program: Program, switches: bool) -> Activities {
+        Activities { program, switches, codes: HashMap::new() }
     }
 
     /// Calls `with` on what becomes of actors by an event: timeline, key, and what.
-    pub fn take(&mut self, batch: &Batch, row: usize, with: &mut dyn FnMut(usize, u128, Doing)) {
+    pub fn take(&mut self, batch: &Batch, row: usize, with: &mut dyn FnMut(usize, u128, Activity)) {
         let Some(schema) = self.program.schemas().first() else { return };
         let event = batch.kind(row);
         let (first, end) = schema.by_event.get(event.index()).copied().unwrap_or_default();
@@ -49,14 +49,14 @@ impl Doings {
             let Some(key) = rule.keys[key].1.of(&scope) else { continue };
             if role == Some(Role::Stop) {
                 self.codes.remove(&(timeline, key));
-                with(timeline, key, Doing::Gone);
+                with(timeline, key, Activity::Gone);
             } else if let Some(change) = change {
                 let code = self.codes.entry((timeline, key)).or_insert(Code::FIRST);
                 if let Some(was) = change.was {
-                    with(timeline, key, Doing::Was(was));
+                    with(timeline, key, Activity::Was(was));
                 }
                 *code = code.after(change, self.switches);
-                with(timeline, key, Doing::Is(code.state()));
+                with(timeline, key, Activity::Is(code.state()));
             }
         }
     }
@@ -76,26 +76,26 @@ mod tests {
     use crate::{Source, compile, shipped};
 
     /// What becomes of threads by events, in a line each.
-    fn told(switches: bool, events: &[(&str, &[u64])]) -> Vec<String> {
+    fn reported(switches: bool, events: &[(&str, &[u64])]) -> Vec<String> {
         let source = Source::new("threads", shipped("threads").unwrap());
         let program = compile(&[source], &shipped).unwrap();
         let mut batch = Batch::new(program.catalog());
         for (time_ns, (name, values)) in (0..).zip(events) {
             batch.push(time_ns, program.catalog().find(name).unwrap(), values);
         }
-        let mut doings = Doings::new(program, switches);
-        let mut told = Vec::new();
+        let mut activities = Activities::new(program, switches);
+        let mut reported = Vec::new();
         for row in 0..batch.len() {
-            doings.take(&batch, row, &mut |_, key, doing| {
-                let what = match doing {
-                    Doing::Was(wait) => format!("was {}", State::Waiting(wait).name()),
-                    Doing::Is(state) => state.name().to_owned(),
-                    Doing::Gone => "gone".to_owned(),
+            activities.take(&batch, row, &mut |_, key, activity| {
+                let what = match activity {
+                    Activity::Was(wait) => format!("was {}", State::Waiting(wait).name()),
+                    Activity::Is(state) => state.name().to_owned(),
+                    Activity::Gone => "gone".to_owned(),
                 };
-                told.push(format!("{} {key}: {what}", batch.time_ns(row)));
+                reported.push(format!("{} {key}: {what}", batch.time_ns(row)));
             });
         }
-        told
+        reported
     }
 
     #[test]
@@ -116,12 +116,12 @@ mod tests {
             "4 8: runnable",
             "5 8: gone",
         ];
-        assert_eq!(told(true, events), wanted);
+        assert_eq!(reported(true, events), wanted);
     }
 
     #[test]
     fn a_wait_turns_out_to_have_been_for_time() {
         let events: &[(&str, &[u64])] = &[("poll_begin", &[7, 8]), ("poll", &[7, 8, 0])];
-        assert_eq!(told(false, events), ["0 8: network", "1 8: was sleeping", "1 8: running"]);
+        assert_eq!(reported(false, events), ["0 8: network", "1 8: was sleeping", "1 8: running"]);
     }
 }

@@ -10,7 +10,7 @@ use crate::select::{Names, Pattern, Selection, names_file};
 
 /// Patterns that nothing has matched so far.
 #[derive(Clone, Debug, Default)]
-pub struct Unmet {
+pub struct Unmatched {
     libraries: Vec<String>,
     /// Each with the option that it was given by.
     functions: Vec<(&'static str, Pattern)>,
@@ -18,12 +18,16 @@ pub struct Unmet {
     files: bool,
 }
 
-impl Unmet {
+impl Unmatched {
     /// Patterns for libraries, and for functions.
-    pub fn new(libraries: &[String], Selection { only, skip, .. }: &Selection) -> Unmet {
+    pub fn new(libraries: &[String], Selection { only, skip, .. }: &Selection) -> Unmatched {
         let only = only.iter().map(|pattern| ("--only", pattern.clone()));
         let skip = skip.iter().map(|pattern| ("--skip", pattern.clone()));
-        Unmet { libraries: libraries.to_vec(), functions: only.chain(skip).collect(), files: false }
+        Unmatched {
+            libraries: libraries.to_vec(),
+            functions: only.chain(skip).collect(),
+            files: false,
+        }
     }
 
     /// A library is there.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::Running;
 use fettle_live::{Journal, Process, Undoing};
 use fettle_tune::{
-    Group, News, Options, ProcessGroup, Rewritten, Rounds, Stop, Target, TuneError, Wanted, Work,
-    measure,
+    Group, Options, ProcessGroup, Progress, Rewritten, Rounds, Stop, Target, TuneError, Wanted,
+    Work, measure,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,24 +36,26 @@ fn leftovers(pid: i32) -> Vec<String> {
 }
 
 #[test]
-fn all_have_new_code_and_lose_it() {
+fn all_have_rewritten_text_and_lose_it() {
     let forker = Running::start("forker", "all", &[]);
     let logs = forker.logs();
     let (parent, worker) = (Process::open(forker.pid()), Process::open(worker(&forker)));
     let (parent, worker) = (parent.unwrap(), worker.unwrap());
     for seed in 1..=6 {
         // Now named by the parent, now by a worker.
-        let lead = if seed % 2 == 0 { &parent } else { &worker };
-        let target = Target::new(lead).unwrap();
-        let mut family = ProcessGroup::of(lead, false);
+        let leader = if seed % 2 == 0 { &parent } else { &worker };
+        let target = Target::new(leader).unwrap();
+        let mut process_group = ProcessGroup::of(leader, false);
         let wanted = Wanted::default();
         let ended = fettle_tune::lift(&target, &wanted, Stop(&AtomicBool::new(true)));
         assert!(matches!(ended, Err(TuneError::Interrupted { .. })));
         let (modules, _) =
             fettle_tune::lift(&target, &wanted, Stop(&AtomicBool::new(false))).unwrap();
         let codes =
-            fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed).unwrap();
-        let installed = fettle_tune::install_in_group(&logs, &target, &mut family, &codes).unwrap();
+            fettle_tune::shuffled((&target, &process_group), &modules, &wanted.selection, seed)
+                .unwrap();
+        let installed =
+            fettle_tune::install_in_group(&logs, &target, &mut process_group, &codes).unwrap();
         assert!(installed.jumps > 3, "{installed:?}");
         for process in [&parent, &worker] {
             assert!(jumps(process, &codes) > 3);
@@ -61,7 +63,7 @@ fn all_have_new_code_and_lose_it() {
         // Long enough for some that have it inherited over fork to do all of their work.
         std::thread::sleep(Duration::from_millis(150));
         let mut undone = Vec::new();
-        fettle_tune::undo_group(&logs, lead, Undoing::within(PATIENCE), &mut |pid, what| {
+        fettle_tune::undo_group(&logs, leader, Undoing::within(PATIENCE), &mut |pid, what| {
             undone.push((pid, what.kept.clone(), what.conflicts.clone()));
         })
         .unwrap();
@@ -77,34 +79,35 @@ fn all_have_new_code_and_lose_it() {
 }
 
 #[test]
-fn an_heir_has_no_log_until_it_needs_one() {
+fn a_forked_child_has_no_log_until_it_needs_one() {
     let forker = Running::start("forker", "heir", &["-O1"]);
     let logs = forker.logs();
     let parent = Process::open(forker.pid()).unwrap();
     let target = Target::new(&parent).unwrap();
     // The parent alone: children that exist already are left unmodified.
-    let mut family = ProcessGroup::of(&parent, true);
+    let mut process_group = ProcessGroup::of(&parent, true);
     let wanted = Wanted::default();
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&AtomicBool::new(false))).unwrap();
-    let codes = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, 3).unwrap();
-    fettle_tune::install_in_group(&logs, &target, &mut family, &codes).unwrap();
+    let codes =
+        fettle_tune::shuffled((&target, &process_group), &modules, &wanted.selection, 3).unwrap();
+    fettle_tune::install_in_group(&logs, &target, &mut process_group, &codes).unwrap();
     let worker = Process::open(worker(&forker)).unwrap();
     assert_eq!(jumps(&worker, &codes), 0);
     let log = || Journal::look(&logs, parent.pid()).unwrap().unwrap();
-    let heir = std::iter::repeat_with(|| {
+    let forked_child = std::iter::repeat_with(|| {
         std::thread::sleep(Duration::from_millis(1));
-        fettle_live::heirs(&log())
+        fettle_live::forked_children(&log())
             .unwrap()
             .into_iter()
-            .find_map(|heir| Process::open(heir.pid).ok())
+            .find_map(|forked_child| Process::open(forked_child.pid).ok())
     });
-    let heir = heir.take(20_000).flatten().next().expect("a child has it by birth");
-    assert!(Journal::look(&logs, heir.pid()).unwrap().is_none());
+    let forked_child = forked_child.take(20_000).flatten().next().expect("a child has it by birth");
+    assert!(Journal::look(&logs, forked_child.pid()).unwrap().is_none());
     // It may end at any time, which is no error.
-    if let Some(own) = fettle_tune::inherited_log(&logs, &heir).unwrap_or_default() {
-        assert_eq!(own.pid(), heir.pid());
+    if let Some(own) = fettle_tune::inherited_log(&logs, &forked_child).unwrap_or_default() {
+        assert_eq!(own.pid(), forked_child.pid());
         let undone = fettle_live::undo(own, Undoing::within(PATIENCE));
-        assert!(undone.is_ok() || !heir.is_same(), "{undone:?}");
+        assert!(undone.is_ok() || !forked_child.is_same(), "{undone:?}");
     }
     fettle_tune::undo_group(&logs, &parent, Undoing::within(PATIENCE), &mut |_, _| ()).unwrap();
     assert_eq!(jumps(&parent, &codes), 0);
@@ -205,10 +208,11 @@ fn the_fastest_of_several_ways_stays() {
         watch: None,
     };
     let (never, mut ratios, mut steps) = (AtomicBool::new(false), Vec::new(), Vec::new());
-    let outcome = fettle_tune::tune(&worker, &logs, &options, Stop(&never), |news| match news {
-        News::Tuned(outcome) => ratios.push(outcome.measured.as_ref().unwrap().ratio),
-        News::Step(step) => steps.push(step),
-    });
+    let outcome =
+        fettle_tune::tune(&worker, &logs, &options, Stop(&never), |progress| match progress {
+            Progress::Tuned(outcome) => ratios.push(outcome.measured.as_ref().unwrap().ratio),
+            Progress::Step(step) => steps.push(step),
+        });
     let outcome = outcome.unwrap();
     // Each pass counts and compares; those that were not faster were reverted.
     assert_eq!(steps.iter().filter(|step| *step == "measuring").count(), 2, "{steps:?}");

@@ -2,7 +2,7 @@
 
 /// None, one, or several without order.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Few<T> {
+pub(crate) enum SmallSet<T> {
     /// Empty.
     #[default]
     Nobody,
@@ -13,25 +13,25 @@ pub(crate) enum Few<T> {
     Several(Box<Vec<T>>),
 }
 
-impl<T> Few<T> {
+impl<T> SmallSet<T> {
     /// The members.
     #[inline]
     pub fn all(&self) -> &[T] {
         match self {
-            Few::Nobody => &[],
-            Few::One(one) => std::slice::from_ref(one),
-            Few::Several(several) => several,
+            SmallSet::Nobody => &[],
+            SmallSet::One(one) => std::slice::from_ref(one),
+            SmallSet::Several(several) => several,
         }
     }
 
     /// Adds a member.
     pub fn add(&mut self, member: T) {
         *self = match std::mem::take(self) {
-            Few::Nobody => Few::One(member),
-            Few::One(first) => Few::Several(Box::new(vec![first, member])),
-            Few::Several(mut several) => {
+            SmallSet::Nobody => SmallSet::One(member),
+            SmallSet::One(first) => SmallSet::Several(Box::new(vec![first, member])),
+            SmallSet::Several(mut several) => {
                 several.push(member);
-                Few::Several(several)
+                SmallSet::Several(several)
             }
         };
     }
@@ -43,11 +43,11 @@ mod tests {
 
     #[test]
     fn grows() {
-        let mut few = Few::default();
+        let mut small_set = SmallSet::default();
         for n in 1..=3 {
-            few.add(n);
-            assert_eq!(few.all().len(), n);
+            small_set.add(n);
+            assert_eq!(small_set.all().len(), n);
         }
-        assert!(matches!(few, Few::Several(several) if *several == [1, 2, 3]));
+        assert!(matches!(small_set, SmallSet::Several(several) if *several == [1, 2, 3]));
     }
 }

@@ -10,7 +10,7 @@ use crate::report::Analysis;
 
 /// Values of all functions.
 #[derive(Clone, Debug, Serialize)]
-pub struct OwnView {
+pub struct UserView {
     /// [`crate::JSON_VERSION`].
     pub version: u32,
     /// Names of the counters.
@@ -18,12 +18,12 @@ pub struct OwnView {
     /// Functions in all.
     pub functions: u64,
     /// Those with the greatest first values, largest first.
-    pub rows: Vec<OwnRow>,
+    pub rows: Vec<UserRow>,
 }
 
 /// Values of one function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct OwnRow {
+pub struct UserRow {
     /// The function.
     pub name: String,
     /// File name of its module.
@@ -38,13 +38,13 @@ impl Analysis {
     /// # Errors
     ///
     /// When the trace has none.
-    pub fn own(&self, trace: &Trace, limit: usize) -> Result<OwnView> {
-        let fields = &self.manifest.own_fields;
+    pub fn user_probe(&self, trace: &Trace, limit: usize) -> Result<UserView> {
+        let fields = &self.manifest.user_fields;
         if fields.is_empty() {
             return Err(Error::NoOwn { mode: self.manifest.probe_mode.name() });
         }
         let mut sums: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        for value in trace.own()? {
+        for value in trace.user_values()? {
             let at = value.field as usize;
             let Some(field) = fields.get(at) else { continue };
             let sum = &mut sums.entry(value.function).or_insert_with(|| vec![0; fields.len()])[at];
@@ -53,9 +53,9 @@ impl Analysis {
                 Merge::Max => value.value.max(*sum),
             };
         }
-        let mut rows: Vec<OwnRow> = sums
+        let mut rows: Vec<UserRow> = sums
             .into_iter()
-            .map(|(function, values)| OwnRow {
+            .map(|(function, values)| UserRow {
                 name: self.names.shown(function),
                 module: self.names.get(function).map(|n| n.module.clone()).unwrap_or_default(),
                 values,
@@ -65,6 +65,6 @@ impl Analysis {
         let functions = rows.len() as u64;
         rows.truncate(limit);
         let fields = fields.iter().map(|f| f.name.clone()).collect();
-        Ok(OwnView { version: crate::JSON_VERSION, fields, functions, rows })
+        Ok(UserView { version: crate::JSON_VERSION, fields, functions, rows })
     }
 }

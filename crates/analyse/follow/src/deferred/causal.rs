@@ -39,7 +39,7 @@ pub(crate) struct Causal {
 struct Role {
     sends: bool,
     /// Which kind of stream.
-    family: u16,
+    transport: u16,
     from: usize,
     to: usize,
     bytes: usize,
@@ -67,14 +67,14 @@ impl Causal {
             ("pipe_write", true, 1, "pipe", "pipe"),
             ("pipe_read", false, 1, "pipe", "pipe"),
         ];
-        for (name, sends, family, from, to) in transfers {
+        for (name, sends, transport, from, to) in transfers {
             let Some(id) = catalog.find(name) else { continue };
             let Some(kind) = catalog.get(id) else { continue };
             let column = |name: &str| kind.fields.iter().position(|field| field.name == name);
             if let (Some(from), Some(to), Some(bytes)) = (column(from), column(to), column("bytes"))
             {
                 let thread = column("tid");
-                roles[id.index()] = Some(Role { sends, family, from, to, bytes, thread });
+                roles[id.index()] = Some(Role { sends, transport, from, to, bytes, thread });
             }
         }
         let task = catalog.find("task").and_then(|id| {
@@ -147,7 +147,7 @@ impl Causal {
         }
         let now_ns = self.held.time_ns(row);
         let ends = (self.held.value(row, role.from), self.held.value(row, role.to));
-        let name = (role.family, ends.0, ends.1);
+        let name = (role.transport, ends.0, ends.1);
         let stream = self.streams.entry(name).or_default();
         stream.write_off(now_ns.saturating_sub(WAIT_NS));
         if role.sends {
@@ -204,7 +204,7 @@ mod tests {
     use fettle_requests::{Source, compile, shipped};
 
     /// Events as (time, kind, bytes), on one connection; out they come as (kind, bytes).
-    fn told(events: &[(u64, &str, u64)]) -> Vec<(String, u64)> {
+    fn reported(events: &[(u64, &str, u64)]) -> Vec<(String, u64)> {
         let program = compile(&[Source::new("t", "use kernel")], &shipped).unwrap();
         let catalog = program.catalog();
         let mut causal = Causal::new(catalog);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn names(events: &[(u64, &str, u64)]) -> Vec<String> {
-        told(events).into_iter().map(|(name, bytes)| format!("{name} {bytes}")).collect()
+        reported(events).into_iter().map(|(name, bytes)| format!("{name} {bytes}")).collect()
     }
 
     #[test]

@@ -12,7 +12,7 @@ use fettle_trace::{Finish, ProbeMode};
 use crate::ending::Ending;
 use crate::error::RecordError;
 use crate::kernel::{KernelOptions, Running};
-use crate::lives::Lives;
+use crate::process_table::ProcessTable;
 use crate::record;
 use crate::relay::{Destination, Finished, Remote};
 use crate::session::Outliving;
@@ -72,7 +72,7 @@ pub fn record_kernel(
     stop: &AtomicBool,
     begun: &mut dyn FnMut(),
 ) -> Result<KernelOutcome, RecordError> {
-    let mut lives = Lives::default();
+    let mut process_table = ProcessTable::default();
     if let Target::Running(pids) = &recording.target {
         for pid in pids {
             if !PathBuf::from(format!("/proc/{pid}")).exists() {
@@ -100,14 +100,14 @@ pub fn record_kernel(
     };
     // Should the recording be cut off, or be read before its end: the processes that were there before
     // it.
-    let mut known = |lives: &Lives| {
-        let (processes, threads) = lives.so_far();
+    let mut known = |process_table: &ProcessTable| {
+        let (processes, threads) = process_table.so_far();
         let manifest = manifest.clone();
         writer.checkpoint(&Finish { manifest, processes, threads, ..Finish::default() })?;
         begun();
         Ok(())
     };
-    let status = match follow(recording, &running, &mut lives, &mut known, stop) {
+    let status = match follow(recording, &running, &mut process_table, &mut known, stop) {
         Ok(status) => status,
         Err(error) => {
             drop(running.end());
@@ -115,7 +115,7 @@ pub fn record_kernel(
             return Err(error);
         }
     };
-    let mut kernel = running.end().known(lives);
+    let mut kernel = running.end().known(process_table);
     if recording.remote.is_some() {
         kernel.pack();
     }
@@ -140,8 +140,8 @@ fn shown(pid: u32) -> String {
 fn follow(
     recording: &KernelRecording,
     running: &Running,
-    lives: &mut Lives,
-    known: &mut dyn FnMut(&Lives) -> Result<(), fettle_trace::Error>,
+    process_table: &mut ProcessTable,
+    known: &mut dyn FnMut(&ProcessTable) -> Result<(), fettle_trace::Error>,
     stop: &AtomicBool,
 ) -> Result<Option<ExitStatus>, RecordError> {
     let processes = running.processes();
@@ -156,7 +156,7 @@ fn follow(
                 false => Some(processes.observe_children()?),
             };
             let mut ended = None;
-            let mut told = false;
+            let mut reported = false;
             let mut tick = |status: Option<ExitStatus>| {
                 if status.is_none() {
                     return false;
@@ -170,8 +170,8 @@ fn follow(
                 if ended.elapsed() < LAST_WORDS {
                     return false;
                 }
-                if !std::mem::replace(&mut told, true) {
-                    recording.outliving.tell("the program", "what it started runs on");
+                if !std::mem::replace(&mut reported, true) {
+                    recording.outliving.notify("the program", "what it started runs on");
                 }
                 !recording.outliving.recorded
             };
@@ -181,16 +181,16 @@ fn follow(
         Target::Running(pids) => {
             for pid in pids {
                 for pid in processes.observe_tree(*pid)? {
-                    lives.running(pid);
+                    process_table.running(pid);
                 }
             }
-            known(lives)?;
+            known(process_table)?;
             wait(recording.duration, || stopped() || gone());
             Ok(None)
         }
         Target::System => {
-            all_processes().into_iter().for_each(|pid| lives.running(pid));
-            known(lives)?;
+            all_processes().into_iter().for_each(|pid| process_table.running(pid));
+            known(process_table)?;
             wait(recording.duration, stopped);
             Ok(None)
         }

@@ -64,8 +64,9 @@ fn events(state: &mut u64) -> Vec<Event> {
 
 /// Limits that are met, or not.
 fn options(state: &mut u64) -> Options {
-    let mut pick =
-        |few: usize, many: usize| if random(state).is_multiple_of(3) { few } else { many };
+    let mut pick = |small_set: usize, many: usize| {
+        if random(state).is_multiple_of(3) { small_set } else { many }
+    };
     Options {
         sections_max: pick(5, 1 << 20),
         requests_max: pick(4, 1 << 20),
@@ -86,9 +87,9 @@ fn run(mut engine: Engine, events: &[Event], cuts: &[usize]) -> (Vec<Request>, S
     let kinds: Vec<_> = catalog.events().iter().filter_map(|e| catalog.find(&e.name)).collect();
     let mut found = Vec::new();
     let mut counted = Vec::new();
-    let mut tell = |request: Complete<'_>| {
+    let mut notify = |request: Complete<'_>| {
         counted.push((request.id(), request.events(), request.outcome()));
-        if request.is_told() {
+        if request.is_reported() {
             found.push(request.read().clone());
         }
     };
@@ -98,10 +99,10 @@ fn run(mut engine: Engine, events: &[Event], cuts: &[usize]) -> (Vec<Request>, S
             let fields = &fields[..catalog.width().min(fields.len())];
             batch.push(*time_ns, kinds[*kind as usize % kinds.len()], fields);
         }
-        engine.feed(&batch, &mut tell);
+        engine.feed(&batch, &mut notify);
     }
     let open = engine.open();
-    engine.finish(&mut tell);
+    engine.finish(&mut notify);
     for spans in found.iter().flat_map(|request| request.spans.windows(2)) {
         assert!(!{ spans[0] }.goes_on(&spans[1]), "one span in two: {spans:?}");
         assert!(spans[1].from_ns < spans[1].to_ns);
@@ -134,9 +135,12 @@ fn short_ways_and_batches_make_no_difference() {
         // different.
         let only = right.0.iter().map(|request| request.id).max().unwrap_or(0) / 2;
         let one = Engine::new(program.clone(), Options { only: Some(only), ..options });
-        let told: Vec<Request> = right.0.iter().filter(|r| r.id == only).cloned().collect();
+        let reported: Vec<Request> = right.0.iter().filter(|r| r.id == only).cloned().collect();
         let one = run(one, &events, &cuts);
-        assert!(one.0 == told && one.1 == right.1, "round {round}: {schema}\n{one:?}\n{told:?}");
+        assert!(
+            one.0 == reported && one.1 == right.1,
+            "round {round}: {schema}\n{one:?}\n{reported:?}"
+        );
         requests += right.0.len();
     }
     assert!(requests > 1000, "{requests} requests are not enough to say anything");

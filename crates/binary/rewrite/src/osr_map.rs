@@ -1,7 +1,7 @@
 //! OSR entries and deopt points: where a thread in the middle of a function can go from the original text to
 //! the rewritten text, and back.
 
-use fettle_code::{Emitted, SPRINGBOARD_SIZE};
+use fettle_code::{ENTRY_PATCH_SIZE, Emitted};
 use fettle_image::LinkAddr;
 use fettle_isa::{Flow, Insn};
 use fettle_lift::function::{Block, Function};
@@ -9,33 +9,33 @@ use serde::{Deserialize, Serialize};
 
 /// One line of an OSR map: an address of the original, and the offset of rewritten text that goes with it: in
 /// the function's code first, in [`crate::Plan::text`] when that has its place.
-pub type Crossing = (LinkAddr, u32);
+pub type OsrPoint = (LinkAddr, u32);
 
 /// The crossings of one function: whatever holds in one place holds in the other.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Crossings {
+pub struct OsrMap {
     /// Deopt points, where a thread may be led from rewritten text to the original: starts of blocks, before
-    /// their probes, that have at least [`SPRINGBOARD_SIZE`] bytes of rewritten text that nothing comes to in
+    /// their probes, that have at least [`ENTRY_PATCH_SIZE`] bytes of rewritten text that nothing comes to in
     /// their middle.
-    pub landings: Vec<Crossing>,
+    pub deopt_points: Vec<OsrPoint>,
     /// OSR entries, where a thread may be led from the original to rewritten text: starts of blocks, and what
     /// calls return to, where the original has that many bytes that nothing comes to in their middle.
-    pub entrances: Vec<Crossing>,
+    pub osr_entries: Vec<OsrPoint>,
     /// Where calls and system calls return to: behind one of the original, and behind its copy, or
     /// one of two.
-    pub returns: Vec<Crossing>,
+    pub returns: Vec<OsrPoint>,
     /// Landing pads of exceptions, before their probes.
-    pub pads: Vec<Crossing>,
+    pub pads: Vec<OsrPoint>,
     /// Where the original's code lies: its own, then its cold parts; start and end of each.
     pub parts: Vec<(LinkAddr, LinkAddr)>,
 }
 
-impl Crossings {
+impl OsrMap {
     /// Those of `function`; `targets` are what anything leads to, in order.
-    pub(crate) fn of(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Crossings {
-        Crossings {
-            landings: landings(function, emitted),
-            entrances: entrances(function, emitted, targets),
+    pub(crate) fn of(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> OsrMap {
+        OsrMap {
+            deopt_points: deopt_points(function, emitted),
+            osr_entries: osr_entries(function, emitted, targets),
             returns: returns(function, emitted),
             pads: pads(function, emitted),
             parts: function.ranges.iter().map(|part| (part.start, part.end)).collect(),
@@ -43,8 +43,10 @@ impl Crossings {
     }
 
     /// The same where `place` says that rewritten text came to lie.
-    pub(crate) fn placed(mut self, place: impl Fn(u32) -> u32) -> Crossings {
-        for all in [&mut self.landings, &mut self.entrances, &mut self.returns, &mut self.pads] {
+    pub(crate) fn placed(mut self, place: impl Fn(u32) -> u32) -> OsrMap {
+        for all in
+            [&mut self.deopt_points, &mut self.osr_entries, &mut self.returns, &mut self.pads]
+        {
             all.iter_mut().for_each(|(_, offset)| *offset = place(*offset));
         }
         self
@@ -52,8 +54,8 @@ impl Crossings {
 }
 
 /// Blocks with room for a jump back to the original, and where they are in the function's code.
-fn landings(function: &Function, emitted: &Emitted) -> Vec<Crossing> {
-    const ROOM: u32 = SPRINGBOARD_SIZE as u32;
+fn deopt_points(function: &Function, emitted: &Emitted) -> Vec<OsrPoint> {
+    const ROOM: u32 = ENTRY_PATCH_SIZE as u32;
     let mut all = Vec::with_capacity(function.blocks.len() + 1);
     let returned_to = returned_to(function, emitted);
     let comes_back = |label: u32| {
@@ -90,7 +92,7 @@ fn returned_to(function: &Function, emitted: &Emitted) -> Vec<u32> {
 
 /// Blocks with room for a jump to rewritten text, what lies behind calls likewise, and where each is in the
 /// function's code. `targets` are what anything leads to, in order.
-fn entrances(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Vec<Crossing> {
+fn osr_entries(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Vec<OsrPoint> {
     // What else is written to in original text leads elsewhere: calls, and jumps out of the function. And a
     // thread that is in a system call returns to it, which may be made again.
     let covers = |insn: &Insn, flow: Flow| match flow {
@@ -104,7 +106,7 @@ fn entrances(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Ve
         let Some(start) = insns.clone().next().map(|i| function.insns[i].ip()) else {
             return false;
         };
-        let end = start + SPRINGBOARD_SIZE;
+        let end = start + ENTRY_PATCH_SIZE;
         let next = targets.get(targets.partition_point(|t| t.0 <= start));
         function.insns[insns.end - 1].next_ip() >= end
             && next.is_none_or(|t| t.0 >= end)
@@ -131,13 +133,13 @@ fn entrances(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Ve
 }
 
 /// Behind each call and system call, and where that is in the function's code.
-fn returns(function: &Function, emitted: &Emitted) -> Vec<Crossing> {
+fn returns(function: &Function, emitted: &Emitted) -> Vec<OsrPoint> {
     let behind = |insn: u32| LinkAddr(function.insns[insn as usize].next_ip());
     emitted.returns.iter().map(|(insn, offset)| (behind(*insn), *offset)).collect()
 }
 
 /// Landing pads, and where they are in the function's code, before their probes.
-fn pads(function: &Function, emitted: &Emitted) -> Vec<Crossing> {
+fn pads(function: &Function, emitted: &Emitted) -> Vec<OsrPoint> {
     let labels = function.blocks.iter().zip(&emitted.block_offsets);
     labels.filter(|(b, _)| b.landing_pad).map(|(b, label)| (b.start, *label)).collect()
 }
