@@ -24,10 +24,10 @@ use crate::remote::{Call, OPENED, table_call};
 
 // One call of the table takes 64 bytes: number, six arguments, result. A negative number ends it.
 core::arch::global_asm!(
-    ".pushsection .rodata.fettle_live_door, \"a\", @progbits",
-    ".globl fettle_live_door_begin",
-    ".hidden fettle_live_door_begin",
-    "fettle_live_door_begin:",
+    ".pushsection .rodata.fettle_live_dlopen_hook, \"a\", @progbits",
+    ".globl fettle_live_dlopen_hook_begin",
+    ".hidden fettle_live_dlopen_hook_begin",
+    "fettle_live_dlopen_hook_begin:",
     "    endbr64",
     "    pushfq",
     "    push rax",
@@ -110,9 +110,9 @@ core::arch::global_asm!(
     "    mov  edx, ebp",
     "    mov  eax, 234", // tgkill
     "    syscall",
-    ".globl fettle_live_door_knocked",
-    ".hidden fettle_live_door_knocked",
-    "fettle_live_door_knocked:",
+    ".globl fettle_live_dlopen_hook_reported",
+    ".hidden fettle_live_dlopen_hook_reported",
+    "fettle_live_dlopen_hook_reported:",
     "    mov  rbx, [rip + 92f]",
     "    xor  r13d, r13d",
     "4:  mov  rax, [rbx]",
@@ -155,15 +155,15 @@ core::arch::global_asm!(
     "    popfq",
     "    ret",
     "    .balign 8",
-    ".globl fettle_live_door_words",
-    ".hidden fettle_live_door_words",
-    "fettle_live_door_words:",
+    ".globl fettle_live_dlopen_hook_words",
+    ".hidden fettle_live_dlopen_hook_words",
+    "fettle_live_dlopen_hook_words:",
     "90: .quad 0", // address of the loader's state
     "91: .quad 0", // address of the word that says whether a tracer lives
     "92: .quad 0", // address of the table
-    ".globl fettle_live_door_end",
-    ".hidden fettle_live_door_end",
-    "fettle_live_door_end:",
+    ".globl fettle_live_dlopen_hook_end",
+    ".hidden fettle_live_dlopen_hook_end",
+    "fettle_live_dlopen_hook_end:",
     ".popsection",
 );
 

@@ -68,9 +68,9 @@ core::arch::global_asm!(
     "    mov  edx, r13d",
     "    mov  eax, 234", // tgkill
     "    syscall",
-    ".globl fettle_live_remote_told",
-    ".hidden fettle_live_remote_told",
-    "fettle_live_remote_told:",
+    ".globl fettle_live_remote_reported",
+    ".hidden fettle_live_remote_reported",
+    "fettle_live_remote_reported:",
     // Only reached when no tracer is left: start the program as if nothing had been done.
     "    xor  eax, eax",
     "    xor  ebx, ebx",
