@@ -3,8 +3,10 @@
 //! All of it is a claim: what is damaged is left out, and the program is translated without it.
 
 mod lines;
+mod prototypes;
 
 pub use lines::{Lines, Place};
+pub use prototypes::{CType, Parameter, Prototype, Prototypes, Struct};
 
 use gimli::{Dwarf, EndianSlice, RunTimeEndian};
 use object::read::elf::ElfFile32;

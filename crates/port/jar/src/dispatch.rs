@@ -5,7 +5,7 @@
 //! compiled.
 
 use crate::classfile::{Class, Code, Label, Pool, Type};
-use crate::emit::{CALL, DISPATCH, Method, RUNTIME};
+use crate::emit::{CALL, Method, RUNTIME};
 use crate::ir::{Rep, Ty, Var};
 use crate::op;
 use crate::signature::{Returns, THREAD, results_in_thread, slots, thread_field};
@@ -24,11 +24,11 @@ fn parameters() -> Vec<Type> {
 }
 
 /// The classes that indirect calls need. `targets` are in the order of their addresses.
-pub fn classes(targets: &[(u32, &Method)]) -> Vec<Class> {
+pub fn classes(folder: &str, targets: &[(u32, &Method)]) -> Vec<Class> {
     let mut classes = Vec::new();
     let mut adapters = Vec::new();
     for (number, group) in targets.chunks(ADAPTERS).enumerate() {
-        let name = format!("fettle/program/Adapters{number}");
+        let name = format!("{folder}Adapters{number}");
         let mut class = Class::new(&name, "java/lang/Object");
         for (address, method) in group {
             let adapter = adapter_name(*address);
@@ -38,13 +38,13 @@ pub fn classes(targets: &[(u32, &Method)]) -> Vec<Class> {
         }
         classes.push(class);
     }
-    let mut dispatch = Class::new(DISPATCH, "java/lang/Object");
+    let mut dispatch = Class::new(&format!("{folder}Dispatch"), "java/lang/Object");
     let groups: Vec<&[(u32, String)]> = adapters.chunks(CASES).collect();
     for (number, group) in groups.iter().enumerate() {
         let code = table(group, &mut dispatch.pool);
         dispatch.method(&format!("table{number}"), CALL, true, code);
     }
-    let code = choose(&groups, &mut dispatch.pool);
+    let code = choose(&groups, dispatch.name().to_owned().as_str(), &mut dispatch.pool);
     dispatch.method("call", CALL, true, code);
     classes.push(dispatch);
     classes
@@ -93,7 +93,7 @@ fn table(group: &[(u32, String)], pool: &mut Pool) -> Code {
 }
 
 /// Finds the table by halves.
-fn choose(groups: &[&[(u32, String)]], pool: &mut Pool) -> Code {
+fn choose(groups: &[&[(u32, String)]], class: &str, pool: &mut Pool) -> Code {
     let mut code = Code::new(parameters());
     if groups.is_empty() {
         unknown(&mut code, pool);
@@ -106,7 +106,7 @@ fn choose(groups: &[&[(u32, String)]], pool: &mut Pool) -> Code {
         }
         if range.len() == 1 {
             forward(&mut code);
-            let method = pool.method(DISPATCH, &format!("table{}", range.start), CALL);
+            let method = pool.method(class, &format!("table{}", range.start), CALL);
             code.op_index(op::INVOKESTATIC, method, -5);
             code.op(op::LRETURN, -2);
             continue;

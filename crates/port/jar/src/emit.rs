@@ -26,8 +26,6 @@ use crate::unwind::Regions;
 
 /// The package of the runtime.
 pub const RUNTIME: &str = "io/github/fettle/jvm/";
-/// The class that indirect calls go to.
-pub const DISPATCH: &str = "fettle/program/Dispatch";
 /// The descriptor of indirect calls: thread, address, stack pointer, four arguments.
 pub const CALL: &str = "(Lio/github/fettle/jvm/GuestThread;IIIIII)J";
 const VAR_HANDLE: &str = "java/lang/invoke/VarHandle";
@@ -81,11 +79,20 @@ pub struct Program {
     pub big_endian: bool,
     /// Code that exceptions do something in.
     pub regions: Regions,
+    /// What names of its classes begin with: their package.
+    pub folder: String,
+    /// Whether loops and functions ask if they are to end.
+    pub interruptible: bool,
     /// Source lines of instructions.
     pub lines: Lines,
 }
 
 impl Program {
+    /// The full name of one of its classes.
+    pub fn class(&self, name: &str) -> String {
+        format!("{}{name}", self.folder)
+    }
+
     /// The line of an instruction of a function, as its class counts them. What was inlined from other files
     /// has the line of its call: a class has one file.
     pub fn line(&self, function: &Function, address: u32) -> Option<u16> {
@@ -366,6 +373,9 @@ impl<'a> Emitter<'a> {
         let live = self.liveness.at_start(id);
         self.expect(&live);
         self.place(self.labels[id], &live, &[]);
+        if self.program.interruptible && self.is_repeated(id) {
+            self.ask_for_end(&live);
+        }
         let after = self.liveness.after_steps(function, id);
         let block = &function.blocks[id];
         self.at = block.pc;
@@ -398,6 +408,32 @@ impl<'a> Emitter<'a> {
             }
         }
         self.end(&block.end, next);
+    }
+
+    /// Whether a loop or a call comes to a block again and again.
+    fn is_repeated(&self, id: BlockId) -> bool {
+        let place = |wanted: BlockId| self.order.iter().position(|&each| each == wanted);
+        let entered = match self.extent {
+            Extent::Whole => id == 0,
+            Extent::Part { entries, .. } => entries.contains(&id),
+        };
+        let later = place(id).map_or(&[][..], |at| &self.order[at..]);
+        entered || later.iter().any(|&b| self.function.blocks[b].end.successors().contains(&id))
+    }
+
+    /// Leaves the program if it is to end: nothing else would stop a loop without system calls.
+    fn ask_for_end(&mut self, live: &Live) {
+        let guest = format!("{RUNTIME}Guest");
+        self.thread();
+        let field = self.pool.field(THREAD, "guest", &format!("L{guest};"));
+        self.code.op_index(op::GETFIELD, field, 0);
+        let field = self.pool.field(&guest, "poll", "Z");
+        self.code.op_index(op::GETFIELD, field, 0);
+        let skip = self.code.label();
+        self.code.branch(op::IFEQ, skip, -1);
+        self.thread();
+        self.java(&format!("{RUNTIME}Signals"), "limit", &format!("(L{THREAD};)V"), -1);
+        self.place(skip, live, &[]);
     }
 
     /// What follows is of this instruction.

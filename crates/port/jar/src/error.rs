@@ -29,6 +29,15 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// A function that Java is to call is not there.
+    #[error(
+        "no function named {0}: is the file stripped, or does nothing in it refer to the function? \
+             (C++ functions are exported by `extern \"C\"`)"
+    )]
+    NotExported(String),
+    /// No prototype of a function that an interface is to have.
+    #[error("{0}: {1}")]
+    NoPrototype(String, String),
     /// Built without the runtime.
     #[error(
         "this fettle was built without a JDK, so it has no Java runtime to put into the jar; \

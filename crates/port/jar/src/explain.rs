@@ -8,13 +8,14 @@ use fettle_mips::Insn;
 use crate::classfile::Class;
 use crate::error::Error;
 use crate::image::Image;
+use crate::options::Options;
 use crate::program;
 use crate::split;
 
 /// Text about each function of this name; none if there is none that the program can reach.
 pub fn explain(image: &Image, name: &str) -> Result<Option<String>, Error> {
-    let lifted = program::lift(image);
-    let shared = program::shared(image, &lifted);
+    let lifted = program::lift(image, &[]);
+    let shared = program::shared(image, &lifted, &Options::default());
     let mut out = String::new();
     for function in lifted.functions.iter().filter(|function| function.name == name) {
         let method = &shared.methods[&function.entry];

@@ -62,6 +62,7 @@ helpers! {
     RETHROW = unwinder("rethrow", "(II)I", Some(Ty::I));
     RESUME = unwinder("resume", "(I)V", None);
     FORCE = unwinder("force", "(IIII)V", None);
+    READY = Helper { effect: true, ..of_thread("ready", "()V", None) };
     HARDWARE = of_thread("hardware", "(I)I", Some(Ty::I));
     CVT_W_S = of_thread("convertWord", "(F)I", Some(Ty::I));
     CVT_W_D = of_thread("convertWord", "(D)I", Some(Ty::I));

@@ -386,6 +386,16 @@ impl Image {
         self.functions.get(&address).map(|(name, _)| name.as_str())
     }
 
+    /// The address of a function by any of its names.
+    pub fn function_named(&self, name: &str) -> Option<u32> {
+        let elf = ElfFile32::<object::Endianness>::parse(&*self.file).ok()?;
+        let named = elf.symbols().find(|symbol| {
+            let is_function = !symbol.is_undefined() && symbol.kind() == object::SymbolKind::Text;
+            is_function && symbol.name() == Ok(name)
+        });
+        named.map(|symbol| symbol.address() as u32).filter(|&address| self.is_code(address))
+    }
+
     /// Where the function at an address ends, as far as is known.
     pub fn end_of(&self, start: u32) -> u32 {
         let next = self.functions.range(start + 1..).next().map(|(&address, _)| address);

@@ -33,8 +33,8 @@ pub fn write(image: &Image, translated: &Translated) -> Result<Vec<u8>, Error> {
         zip.write_all(bytes).map_err(|e| Error::Jar(e.to_string()))
     };
     // The manifest is first, as tools that read jars as streams want it.
-    add("META-INF/MANIFEST.MF", MANIFEST.as_bytes())?;
-    add("fettle/program/image.elf", &loaded(image.file())?)?;
+    add("META-INF/MANIFEST.MF", manifest(translated).as_bytes())?;
+    add(&format!("{}image.elf", translated.folder), &loaded(image.file())?)?;
     for (name, bytes) in &translated.classes {
         add(name, bytes)?;
     }
@@ -46,10 +46,25 @@ pub fn write(image: &Image, translated: &Translated) -> Result<Vec<u8>, Error> {
 }
 
 /// Since Java 25 only the inner Unsafe can compare and set elements of a byte array.
-const MANIFEST: &str = "Manifest-Version: 1.0\r\n\
-    Main-Class: fettle.program.Main\r\n\
-    Add-Exports: java.base/jdk.internal.misc\r\n\
-    \r\n";
+const EXPORTS: &str = "Add-Exports: java.base/jdk.internal.misc\r\n";
+
+fn manifest(translated: &Translated) -> String {
+    let package = translated.folder.trim_end_matches('/').replace('/', ".");
+    let main = match translated.library {
+        true => format!("Automatic-Module-Name: {package}\r\n"),
+        false => format!("Main-Class: {package}.Main\r\n"),
+    };
+    // A line has at most 72 bytes; what is longer goes on behind a space.
+    let mut text = String::from("Manifest-Version: 1.0\r\n");
+    let mut rest = main.as_str();
+    while rest.len() > 72 {
+        let (line, more) = rest.split_at(if text.ends_with(' ') { 69 } else { 70 });
+        text += line;
+        text += "\r\n ";
+        rest = more;
+    }
+    text + rest + EXPORTS + "\r\n"
+}
 
 /// The part of the file that is loaded: its sections and symbols are left out.
 fn loaded(file: &[u8]) -> Result<Vec<u8>, Error> {

@@ -1,21 +1,22 @@
 //! What functions and files are called in Java: stack traces show these names.
 //!
-//! Functions of one source file are in one class, which has the name of the file; of functions whose
-//! file nobody knows, neighbours are.
+//! Functions of one source file are in one class, which has the name of the file; where the
+//! file is not known, neighbours are.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::classfile::SourceFile;
 use crate::debug::{Lines, Place};
 use crate::emit::{Method, Program, Role};
-use crate::program::Lifted;
+use crate::flow::Summaries;
+use crate::ir::Function;
 use crate::signature::Signature;
 
 /// Steps of the functions of one class. A step takes about ten bytes and hardly ever more than one
 /// constant, of which a class may have 65,535; larger classes would be loaded for little.
 const CLASS_STEPS: usize = 20_000;
 
-/// Longest name of a C++ function; templates make names that nobody reads to the end.
+/// Longest name of a C++ function; templates make names of thousands of letters.
 const NAME_MAX: usize = 200;
 
 /// Lines that a class counts from are multiples of this. Methods have 16 bits for a line, so that there
@@ -31,6 +32,7 @@ struct Open {
 /// Classes by the file and first line of their source.
 struct Classes<'a> {
     lines: &'a Lines,
+    folder: &'a str,
     names: FxHashSet<String>,
     open: FxHashMap<Option<(usize, u32)>, Open>,
 }
@@ -52,6 +54,7 @@ impl Classes<'_> {
     }
 
     fn fresh(&mut self, source: Option<(usize, u32)>) -> String {
+        let folder = self.folder;
         let plain = match source {
             Some((file, _)) => identifier(base_name(self.lines.file(file))),
             None => "Code".into(),
@@ -60,9 +63,9 @@ impl Classes<'_> {
         loop {
             let name = match (number, source) {
                 // Other classes have names without an underscore.
-                (0, Some(_)) if plain.contains('_') => format!("fettle/program/{plain}"),
-                (_, Some(_)) => format!("fettle/program/{plain}_{number}"),
-                (_, None) => format!("fettle/program/{plain}{number}"),
+                (0, Some(_)) if plain.contains('_') => format!("{folder}{plain}"),
+                (_, Some(_)) => format!("{folder}{plain}_{number}"),
+                (_, None) => format!("{folder}{plain}{number}"),
             };
             // Some file systems, to which jars are unpacked, do not tell upper case from lower.
             if self.names.insert(name.to_lowercase()) {
@@ -74,16 +77,21 @@ impl Classes<'_> {
 }
 
 /// Names, parameters and results of all methods.
-pub fn methods(lifted: &Lifted, lines: &Lines) -> FxHashMap<u32, Method> {
+pub fn methods(
+    functions: &[Function],
+    summaries: &Summaries,
+    lines: &Lines,
+    folder: &str,
+) -> FxHashMap<u32, Method> {
     let (names, open) = (FxHashSet::default(), FxHashMap::default());
-    let mut classes = Classes { lines, names, open };
+    let mut classes = Classes { lines, folder, names, open };
     let mut used = FxHashSet::default();
     let mut methods = FxHashMap::default();
-    for function in &lifted.functions {
+    for function in functions {
         let steps: usize = function.blocks.iter().map(|block| block.steps.len() + 1).sum();
         let source = lines.places(function.entry).last().map(|place| (place.file, first(place)));
         let class = classes.of(source, steps);
-        let summary = &lifted.summaries[&function.entry];
+        let summary = &summaries[&function.entry];
         let mut name = java_name(&function.name);
         if !used.insert(name.clone()) {
             name = format!("{name}_{:x}", function.entry);

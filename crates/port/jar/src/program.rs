@@ -8,15 +8,17 @@ use crate::blocks;
 use crate::classfile::{Class, Code, Type};
 use crate::debug::Lines;
 use crate::dispatch;
-use crate::emit::{CALL, DISPATCH, Method, Program, RUNTIME, Role};
+use crate::emit::{CALL, Method, Program, RUNTIME, Role};
 use crate::error::Error;
 use crate::flow::{self, Liveness, Summaries};
 use crate::fold;
 use crate::image::Image;
+use crate::interface;
 use crate::ir::{Callee, End, Function, Stmt};
 use crate::jumps;
 use crate::names;
 use crate::op;
+use crate::options::Options;
 use crate::replaced;
 use crate::split;
 use crate::unwind::{self, Regions};
@@ -27,6 +29,10 @@ pub struct Translated {
     pub classes: BTreeMap<String, Vec<u8>>,
     /// What the translation did.
     pub summary: Report,
+    /// The package, with slashes.
+    pub(crate) folder: String,
+    /// Whether Java calls it, instead of starting it.
+    pub(crate) library: bool,
 }
 
 /// What a translation did.
@@ -70,11 +76,14 @@ pub struct Lifted {
 }
 
 /// Finds and lifts all functions that the program may reach.
-pub fn lift(image: &Image) -> Lifted {
+pub fn lift(image: &Image, exported: &[(String, u32)]) -> Lifted {
     let regions = Regions::read(image);
     let mut functions: BTreeMap<u32, Function> = BTreeMap::new();
     let mut taken = FxHashSet::default();
     taken.insert(image.entry);
+    taken.extend(exported.iter().map(|(_, address)| *address));
+    let mut exports = image.exports.clone();
+    exports.extend(exported.iter().map(|(_, address)| *address));
     let named = !image.functions.is_empty();
     for (_, to) in image.code_pointers() {
         if image.function_at(to).is_some() || !named {
@@ -87,7 +96,7 @@ pub fn lift(image: &Image) -> Lifted {
         if functions.contains_key(&entry) {
             continue;
         }
-        let mut function = replaced::function(image, entry)
+        let mut function = replaced::function(image, entry, !exported.is_empty())
             .unwrap_or_else(|| blocks::function(image, &regions, entry));
         prune(&mut function);
         for block in &function.blocks {
@@ -107,14 +116,14 @@ pub fn lift(image: &Image) -> Lifted {
         functions.insert(entry, function);
     }
     let mut functions: Vec<Function> = functions.into_values().collect();
-    let summaries = flow::summarise(&functions, &taken, &image.exports);
+    let summaries = flow::summarise(&functions, &taken, &exports);
     for function in &mut functions {
         let liveness = Liveness::of(function, &summaries);
         fold::function(function, &liveness);
         prune(function);
     }
     // With less code, less is live.
-    let summaries = flow::summarise(&functions, &taken, &image.exports);
+    let summaries = flow::summarise(&functions, &taken, &exports);
     for function in &mut functions {
         jumps::by_index(image, function, &summaries);
     }
@@ -154,8 +163,9 @@ fn prune(function: &mut Function) {
 }
 
 /// Translates a program.
-pub fn translate(image: &Image) -> Result<Translated, Error> {
-    let lifted = lift(image);
+pub fn translate(image: &Image, options: &Options) -> Result<Translated, Error> {
+    let exported = options.exported(image)?;
+    let lifted = lift(image, &exported);
     let mut report = Report {
         functions: lifted.functions.len(),
         in_file: image.functions.len(),
@@ -163,7 +173,7 @@ pub fn translate(image: &Image) -> Result<Translated, Error> {
         ..Report::default()
     };
     report.problems = problems(image, &lifted);
-    let program = shared(image, &lifted);
+    let program = shared(image, &lifted, options);
     let mut classes = BTreeMap::new();
     let mut calls = Vec::new();
     // By classes: the functions of one file need not be neighbours.
@@ -188,7 +198,7 @@ pub fn translate(image: &Image) -> Result<Translated, Error> {
     }
     report.split.sort();
     if let Some(table) = unwind::table(&program.regions, &calls) {
-        classes.insert(unwind::TABLE.into(), table);
+        classes.insert(program.class(unwind::TABLE), table);
     }
     let mut targets: Vec<(u32, &Method)> = program
         .methods
@@ -197,20 +207,28 @@ pub fn translate(image: &Image) -> Result<Translated, Error> {
         .map(|(address, method)| (*address, method))
         .collect();
     targets.sort_by_key(|(address, _)| *address);
-    for class in dispatch::classes(&targets) {
+    for class in dispatch::classes(&program.folder, &targets) {
         finish(class, &mut classes)?;
     }
-    finish(code_class(image.big_endian), &mut classes)?;
-    finish(main_class(), &mut classes)?;
-    Ok(Translated { classes, summary: report })
+    finish(code_class(&program, &exported), &mut classes)?;
+    let library = !exported.is_empty();
+    if !library {
+        finish(main_class(&program), &mut classes)?;
+    }
+    for class in interface::classes(image, &program, options)? {
+        finish(class, &mut classes)?;
+    }
+    Ok(Translated { classes, summary: report, folder: program.folder, library })
 }
 
 /// What all methods share.
-pub fn shared(image: &Image, lifted: &Lifted) -> Program {
+pub fn shared(image: &Image, lifted: &Lifted, options: &Options) -> Program {
     let regions = lifted.regions.clone();
     let lines = Lines::read(image);
-    let methods = names::methods(lifted, &lines);
-    Program { methods, big_endian: image.big_endian, regions, lines }
+    let folder = options.folder();
+    let methods = names::methods(&lifted.functions, &lifted.summaries, &lines, &folder);
+    let (big_endian, interruptible) = (image.big_endian, options.interruptible);
+    Program { methods, big_endian, regions, folder, interruptible, lines }
 }
 
 fn finish(class: Class, classes: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Error> {
@@ -266,10 +284,11 @@ fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
 }
 
 /// The class through which the runtime calls functions.
-fn code_class(big_endian: bool) -> Class {
+fn code_class(program: &Program, exported: &[(String, u32)]) -> Class {
+    let name = program.class("Program");
     let parent = format!("{RUNTIME}GuestCode");
-    let mut class = Class::new("fettle/program/Program", &parent);
-    let this = Type::Object("fettle/program/Program".into());
+    let mut class = Class::new(&name, &parent);
+    let this = Type::Object(name);
     let mut code = Code::new(vec![this.clone()]);
     code.local(op::ALOAD, 0, 1);
     let constructor = class.pool.method(&parent, "<init>", "()V");
@@ -284,27 +303,35 @@ fn code_class(big_endian: bool) -> Class {
     for slot in 2..8 {
         code.local(op::ILOAD, slot, 1);
     }
-    let method = class.pool.method(DISPATCH, "call", CALL);
+    let method = class.pool.method(&program.class("Dispatch"), "call", CALL);
     code.op_index(op::INVOKESTATIC, method, -5);
     code.op(op::LRETURN, -2);
     class.method("call", CALL, false, code);
 
+    let mut code = Code::new(vec![this.clone()]);
+    let names: Vec<String> = exported.iter().map(|(name, at)| format!("{name}={at:x}")).collect();
+    let names = class.pool.string(&names.join(" "));
+    code.constant(names);
+    code.op(op::ARETURN, -1);
+    class.method("exports", "()Ljava/lang/String;", false, code);
+
     let mut code = Code::new(vec![this]);
-    code.int(&mut class.pool, i32::from(big_endian));
+    code.int(&mut class.pool, i32::from(program.big_endian));
     code.op(op::IRETURN, -1);
     class.method("bigEndian", "()Z", false, code);
     class
 }
 
 /// The class that `java -jar` starts.
-fn main_class() -> Class {
-    let name = "fettle/program/Main";
+fn main_class(program: &Program) -> Class {
+    let name = &program.class("Main");
+    let guest = &program.class("Program");
     let mut class = Class::new(name, "java/lang/Object");
     let mut code = Code::new(vec![Type::Object("[Ljava/lang/String;".into())]);
-    let program = class.pool.class("fettle/program/Program");
+    let program = class.pool.class(guest);
     code.op_index(op::NEW, program, 1);
     code.op(op::DUP, 1);
-    let constructor = class.pool.method("fettle/program/Program", "<init>", "()V");
+    let constructor = class.pool.method(guest, "<init>", "()V");
     code.op_index(op::INVOKESPECIAL, constructor, -1);
     let this = class.pool.class(name);
     code.constant(this);

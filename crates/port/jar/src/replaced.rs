@@ -11,7 +11,7 @@ const SP: Var = Var(29);
 const END_OF_STACK: i32 = 5;
 
 /// What a function of this name is instead of its code; none if its code is translated.
-pub fn function(image: &Image, entry: u32) -> Option<Function> {
+pub fn function(image: &Image, entry: u32, library: bool) -> Option<Function> {
     let name = image.function_at(entry)?;
     let arguments = |count: u8| (4..4 + count).map(|number| Expr::Var(Var(number))).collect();
     let with_stack = |count: u8| {
@@ -26,6 +26,7 @@ pub fn function(image: &Image, entry: u32) -> Option<Function> {
         "_Unwind_Resume" => leaves(entry, &helpers::RESUME, arguments(1)),
         "_Unwind_ForcedUnwind" => leaves(entry, &helpers::FORCE, with_stack(3)),
         "_Unwind_Backtrace" => (Stmt::Set(V0, Expr::Int(END_OF_STACK)), End::Return),
+        "main" if library => leaves(entry, &helpers::READY, Vec::new()),
         _ => return None,
     };
     let block = Block { pc: entry, steps: vec![(entry, step)], end };

@@ -108,8 +108,8 @@ impl Region {
 /// The calls of a class, by method.
 pub type ClassCalls = (String, Vec<(String, Vec<Call>)>);
 
-/// Where the jar has what the runtime needs to know of all this.
-pub const TABLE: &str = "fettle/program/unwind.bin";
+/// The file beside the classes with what the runtime needs to know of all this.
+pub const TABLE: &str = "unwind.bin";
 
 /// That: regions, and by class and method which bytes are which call. None where nothing can catch.
 pub fn table(regions: &Regions, classes: &[ClassCalls]) -> Option<Vec<u8>> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fettle_jar::{Image, translate};
+use fettle_jar::{Image, Interface, Options, translate};
 use object::{Object as _, ObjectSection as _};
 
 /// SplitMix64.
@@ -20,8 +20,10 @@ fn random(state: &mut u64) -> u64 {
 
 /// A small program without a library, whose tables are as those of large ones.
 const SOURCE: &str = "
-int jumps(int n) { switch (n) { case 1: return 4; case 2: return 9; case 3: return 2;
+extern \"C\" int jumps(int n) { switch (n) { case 1: return 4; case 2: return 9; case 3: return 2;
     case 4: return 77; case 5: return 8; case 6: return 1; default: return n; } }
+extern \"C\" void *malloc(unsigned) { return 0; }
+extern \"C\" void free(void *) {}
 struct Cleans { ~Cleans() { asm volatile(\"\"); } };
 int (*volatile pointer)(int) = jumps;
 int calls(int n) { Cleans here; return pointer(n); }
@@ -45,7 +47,9 @@ fn damaged_programs_for_a_second() {
     let mut state = seed.unwrap_or(now);
     eprintln!("FETTLE_SEED={state}");
     let places = places(&file);
-    translate(&Image::parse(&file).expect("it is whole")).expect("and can be translated");
+    let interface = Some(Interface { name: "org.acme.Jumps".into(), outputs: Vec::new() });
+    let options = Options { exports: vec!["jumps".into()], interface, ..Options::default() };
+    translate(&Image::parse(&file).expect("it is whole"), &options).expect("and can be translated");
     let end = Instant::now() + Duration::from_secs(1);
     let mut rounds = 0;
     while Instant::now() < end || rounds == 0 {
@@ -59,7 +63,7 @@ fn damaged_programs_for_a_second() {
             damaged.truncate((random(&mut state) % file.len() as u64) as usize);
         }
         if let Ok(image) = Image::parse(&damaged) {
-            let _ = translate(&image);
+            let _ = translate(&image, &options);
         }
         rounds += 1;
     }
@@ -68,7 +72,7 @@ fn damaged_programs_for_a_second() {
 
 fn compile(source: &Path, program: &Path) -> bool {
     let status = Command::new("mipsel-linux-gnu-g++")
-        .args(["-O1", "-static", "-nostdlib", "-o"])
+        .args(["-O1", "-g", "-static", "-nostdlib", "-o"])
         .arg(program)
         .arg(source)
         .status();
@@ -79,7 +83,18 @@ fn compile(source: &Path, program: &Path) -> bool {
 fn places(file: &[u8]) -> Vec<std::ops::Range<usize>> {
     let elf = object::File::parse(file).expect("an ELF file");
     let mut places = vec![0..52, 52..52 + 32 * 4];
-    let names = [".eh_frame", ".gcc_except_table", ".text", ".rodata", ".got", ".pdr", ".symtab"];
+    let names = [
+        ".eh_frame",
+        ".gcc_except_table",
+        ".text",
+        ".rodata",
+        ".got",
+        ".pdr",
+        ".symtab",
+        ".debug_info",
+        ".debug_abbrev",
+        ".debug_line",
+    ];
     for section in names.iter().filter_map(|name| elf.section_by_name(name)) {
         if let Some((offset, size)) = section.file_range()
             && size > 0

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{BIG, LITTLE, MISSING, Machine, compile, output, translated};
-use fettle_jar::{Image, translate};
+use fettle_jar::{Image, Options, translate};
 
 /// Compiles a program, translates it, runs both, and compares what they say and how they end.
 fn same(machine: &Machine, file: &str, options: &[&str], arguments: &[&str]) {
@@ -64,7 +64,8 @@ fn problem(file: &str) -> Option<(String, String)> {
     let program = compile(&LITTLE, file, &["-O1"], folder.path());
     let bytes = std::fs::read(&program).expect("the compiler wrote it");
     let image = Image::parse(&bytes).expect("a static program");
-    let report = translate(&image).expect("every function can be translated").summary;
+    let report =
+        translate(&image, &Options::default()).expect("every function can be translated").summary;
     let [problem] = &report.problems[..] else { panic!("{report:?}") };
     Some((problem.function.clone(), problem.reason.clone()))
 }

@@ -17,6 +17,18 @@ const ACC_PUBLIC: u16 = 0x1;
 const ACC_STATIC: u16 = 0x8;
 const ACC_FINAL: u16 = 0x10;
 const ACC_SUPER: u16 = 0x20;
+const ACC_PRIVATE: u16 = 0x2;
+const ACC_INTERFACE: u16 = 0x200;
+const ACC_ABSTRACT: u16 = 0x400;
+
+/// What a class is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A class that cannot be extended.
+    Final,
+    /// An interface.
+    Interface,
+}
 
 /// The file that a class's lines are of.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,6 +65,11 @@ pub struct Class {
     name: String,
     parent: String,
     source: Option<SourceFile>,
+    kind: Kind,
+    interfaces: Vec<u16>,
+    fields: Vec<u8>,
+    field_count: u16,
+    attributes: Vec<(u16, Vec<u8>)>,
     methods: Vec<u8>,
     count: u16,
     bytecode: usize,
@@ -67,11 +84,59 @@ impl Class {
             name: name.into(),
             parent: parent.into(),
             source: None,
+            kind: Kind::Final,
+            interfaces: Vec::new(),
+            fields: Vec::new(),
+            field_count: 0,
+            attributes: Vec::new(),
             methods: Vec::new(),
             count: 0,
             bytecode: 0,
             calls: Vec::new(),
         }
+    }
+
+    /// An interface without methods, which extends these others.
+    pub fn interface(name: &str, parents: &[&str]) -> Self {
+        let mut class = Self::new(name, "java/lang/Object");
+        class.kind = Kind::Interface;
+        class.interfaces = parents.iter().map(|parent| class.pool.class(parent)).collect();
+        class
+    }
+
+    /// Adds an attribute.
+    pub fn attribute(&mut self, name: &str, content: Vec<u8>) {
+        let name = self.pool.utf8(name);
+        self.attributes.push((name, content));
+    }
+
+    /// Adds a field that is set once.
+    pub fn final_field(&mut self, name: &str, descriptor: &str) {
+        let (name, descriptor) = (self.pool.utf8(name), self.pool.utf8(descriptor));
+        for half in [ACC_PRIVATE | ACC_FINAL, name, descriptor, 0] {
+            self.fields.extend(half.to_be_bytes());
+        }
+        self.field_count += 1;
+    }
+
+    /// Adds a method without code, with these attributes.
+    pub fn abstract_method(
+        &mut self,
+        name: &str,
+        descriptor: &str,
+        attributes: &[(&str, Vec<u8>)],
+    ) {
+        let (name, descriptor) = (self.pool.utf8(name), self.pool.utf8(descriptor));
+        let count = attributes.len() as u16;
+        for half in [ACC_PUBLIC | ACC_ABSTRACT, name, descriptor, count] {
+            self.methods.extend(half.to_be_bytes());
+        }
+        for (name, content) in attributes {
+            self.methods.extend(self.pool.utf8(name).to_be_bytes());
+            self.methods.extend((content.len() as u32).to_be_bytes());
+            self.methods.extend(content);
+        }
+        self.count += 1;
     }
 
     /// Says which file its lines are of.
@@ -119,7 +184,12 @@ impl Class {
         let this = self.pool.class(&self.name);
         let parent = self.pool.class(&self.parent);
         let mut attributes = Vec::new();
-        let mut count = 0_u16;
+        let mut count = self.attributes.len() as u16;
+        for (name, content) in &self.attributes {
+            attributes.extend(name.to_be_bytes());
+            attributes.extend((content.len() as u32).to_be_bytes());
+            attributes.extend(content);
+        }
         if let Some(source) = self.source.take() {
             count += 1;
             let (name, value) = (self.pool.utf8("SourceFile"), self.pool.utf8(&source.shown()));
@@ -138,9 +208,17 @@ impl Class {
         out.extend(0_u16.to_be_bytes());
         out.extend(VERSION.to_be_bytes());
         out.extend(self.pool.bytes()?);
-        for half in [ACC_PUBLIC | ACC_FINAL | ACC_SUPER, this, parent, 0, 0, self.count] {
+        let access = match self.kind {
+            Kind::Final => ACC_PUBLIC | ACC_FINAL | ACC_SUPER,
+            Kind::Interface => ACC_PUBLIC | ACC_INTERFACE | ACC_ABSTRACT,
+        };
+        let interfaces = self.interfaces.len() as u16;
+        for half in [access, this, parent, interfaces].iter().chain(&self.interfaces) {
             out.extend(half.to_be_bytes());
         }
+        out.extend(self.field_count.to_be_bytes());
+        out.extend(self.fields);
+        out.extend(self.count.to_be_bytes());
         out.extend(self.methods);
         out.extend(count.to_be_bytes());
         out.extend(attributes);

@@ -1,6 +1,6 @@
 //! Calls of functions, through pointers, and of the kernel.
 
-use super::{A3, CALL, DISPATCH, Emitter, RUNTIME, Role, SP, V0, V1};
+use super::{A3, CALL, Emitter, RUNTIME, Role, SP, V0, V1};
 use crate::flow::{FP_ARGUMENTS, FP_RESULTS, Live, Results};
 use crate::ir::{Expr, Fp, Rep, Stmt, Ty, Var};
 use crate::op;
@@ -124,7 +124,8 @@ impl Emitter<'_> {
                 false => self.code.int(self.pool, 0),
             }
         }
-        self.java(DISPATCH, "call", CALL, -5);
+        let dispatch = self.program.class("Dispatch");
+        self.java(&dispatch, "call", CALL, -5);
         self.keep_pair(live);
         for fp in FP_RESULTS {
             self.result_from_thread(fp, live);

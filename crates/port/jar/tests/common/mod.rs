@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-use fettle_jar::{Image, METHOD_MAX, translate, write};
+use fettle_jar::{Image, METHOD_MAX, Options, translate, write};
 
 const PACKAGES: [&str; 8] = [
     "default-jdk-headless",
@@ -81,7 +81,8 @@ pub fn compile(machine: &Machine, file: &str, options: &[&str], folder: &Path) -
 pub fn translated(program: &Path) -> Vec<u8> {
     let bytes = std::fs::read(program).expect("the compiler wrote it");
     let image = Image::parse(&bytes).expect("a static program");
-    let translated = translate(&image).expect("every function can be translated");
+    let translated =
+        translate(&image, &Options::default()).expect("every function can be translated");
     let report = &translated.summary;
     assert!(report.largest_method <= METHOD_MAX, "{report:?}");
     assert!(report.problems.is_empty(), "{report:?}");

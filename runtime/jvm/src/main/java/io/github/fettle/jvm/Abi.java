@@ -48,10 +48,15 @@ final class Abi {
             next(true, bits);
         }
 
-        private void addPair(long value) {
+        /** Makes the next argument begin at a multiple of eight. */
+        void align() {
             if (count % 2 != 0) {
                 word(0);
             }
+        }
+
+        private void addPair(long value) {
+            align();
             boolean big = t.guest.bigEndian;
             word((int) (big ? value >>> 32 : value));
             word((int) (big ? value : value >>> 32));

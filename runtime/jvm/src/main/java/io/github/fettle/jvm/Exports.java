@@ -19,6 +19,17 @@ final class Exports {
         }
     }
 
+    /** Adds what the translator exported: {@code name=address} each. */
+    void add(String names) {
+        for (String name : names.split(" ")) {
+            int equals = name.indexOf('=');
+            if (equals > 0) {
+                int address = Integer.parseUnsignedInt(name.substring(equals + 1), 16);
+                functions.put(name.substring(0, equals), address);
+            }
+        }
+    }
+
     boolean has(String name) {
         return functions.containsKey(name);
     }

@@ -26,7 +26,7 @@ public final class Guest implements AutoCloseable {
     public byte[] memory;
 
     /** Set by another thread when something waits for {@link Signals#poll}. */
-    public boolean poll;
+    public volatile boolean poll;
 
     final Options options;
     final GuestCode code;
@@ -70,6 +70,7 @@ public final class Guest implements AutoCloseable {
         threads = new Threads(this);
         trace = options.trace ? new Trace() : null;
         first = threads.first();
+        exports.add(code.exports());
     }
 
     /** Makes a guest of translated code and the image that it was translated from. */

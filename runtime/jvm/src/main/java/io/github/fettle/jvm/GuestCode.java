@@ -12,6 +12,11 @@ public abstract class GuestCode {
      */
     public abstract long call(GuestThread t, int address, int sp, int a0, int a1, int a2, int a3);
 
+    /** What the translator exports: names and addresses in hexadecimal digits. */
+    public String exports() {
+        return "";
+    }
+
     /** Whether words in memory have their most significant byte first. */
     public abstract boolean bigEndian();
 }

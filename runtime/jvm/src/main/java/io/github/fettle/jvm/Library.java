@@ -2,15 +2,17 @@ package io.github.fettle.jvm;
 
 import java.io.IOException;
 import java.io.InputStream;
-import java.lang.annotation.Annotation;
+import java.io.UncheckedIOException;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
 import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.IdentityHashMap;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 
 /**
  * A C or C++ library in Java: the functions that {@code FETTLE_EXPORT} named, called through an
@@ -36,6 +38,8 @@ public final class Library implements AutoCloseable {
     private final int malloc;
     private final int free;
 
+    private final Map<Method, CallPlan> plans = new ConcurrentHashMap<>();
+
     /** One function pointer a lambda, so that C can compare them. */
     private final Map<Object, Integer> callbacks = new IdentityHashMap<>();
 
@@ -50,6 +54,21 @@ public final class Library implements AutoCloseable {
     public static Library open(GuestCode code, InputStream image, Options options)
             throws IOException {
         return start(Guest.open(code, image, options));
+    }
+
+    /**
+     * Starts an instance of translated code that has {@code image.elf} beside it, as an interface that
+     * the translator wrote.
+     */
+    public static Object openAs(GuestCode code, Options options, Class<?> type) {
+        try (InputStream image = code.getClass().getResourceAsStream("image.elf")) {
+            if (image == null) {
+                throw new IOException("image.elf is not beside " + code.getClass().getName());
+            }
+            return open(code, image, options).as(type);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 
     static Library start(Guest guest) throws IOException {
@@ -72,7 +91,9 @@ public final class Library implements AutoCloseable {
 
     private static boolean isOwn(Method method) {
         return method.getDeclaringClass() == Object.class
-                || method.getName().equals("close") && method.getParameterCount() == 0;
+                || method.getName().equals("close") && method.getParameterCount() == 0
+                || method.getReturnType() == Library.class
+                || Modifier.isStatic(method.getModifiers());
     }
 
     private Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
@@ -86,144 +107,17 @@ public final class Library implements AutoCloseable {
                     return "library " + guest.options.name;
             }
         }
-        if (isOwn(method) && !guest.exports.has("close")) {
-            close();
+        if (isOwn(method) && method.getReturnType() == Library.class) {
+            return this;
+        } else if (isOwn(method) && !guest.exports.has("close")) {
+            closeUnchecked();
             return null;
         }
         if (method.isDefault()) {
             return InvocationHandler.invokeDefault(proxy, method, arguments);
         }
         Object[] values = arguments == null ? new Object[0] : arguments;
-        return call(address(method.getName()), method, values);
-    }
-
-    private Object call(int function, Method method, Object[] values) {
-        Class<?>[] types = method.getParameterTypes();
-        int[] copies = new int[values.length];
-        try {
-            // Copies first: they call malloc, which may use the registers.
-            for (int i = 0; i < values.length; i++) {
-                copies[i] = copyIn(types[i], values[i]);
-            }
-            Abi.Writer writer = new Abi.Writer(t);
-            for (int i = 0; i < values.length; i++) {
-                write(writer, types[i], values[i], copies[i]);
-            }
-            long registers = guest.call(function, writer.words());
-            Object result = Marshal.result(guest, registers, method.getReturnType());
-            Annotation[][] annotations = method.getParameterAnnotations();
-            for (int i = 0; i < values.length; i++) {
-                if (copies[i] != 0 && types[i].isArray() && !isIn(annotations[i])) {
-                    copyOut(values[i], copies[i]);
-                }
-            }
-            return result;
-        } finally {
-            for (int copy : copies) {
-                if (copy != 0) {
-                    free(copy);
-                }
-            }
-        }
-    }
-
-    private static boolean isIn(Annotation[] annotations) {
-        for (Annotation annotation : annotations) {
-            if (annotation instanceof In) {
-                return true;
-            }
-        }
-        return false;
-    }
-
-    /** Copies a string or an array to the guest; 0 for what needs none. */
-    private int copyIn(Class<?> type, Object value) {
-        if (value instanceof String) {
-            return string((String) value);
-        }
-        int size = type.isArray() ? Marshal.elementSize(type) : 0;
-        if (value == null || size == 0) {
-            return 0;
-        }
-        int count = java.lang.reflect.Array.getLength(value);
-        int address = malloc(Math.max(1, count * size));
-        if (value instanceof byte[]) {
-            System.arraycopy(value, 0, t.memory, address, count);
-            return address;
-        }
-        for (int i = 0; i < count; i++) {
-            store(address + i * size, java.lang.reflect.Array.get(value, i));
-        }
-        return address;
-    }
-
-    private void store(int address, Object value) {
-        if (value instanceof Integer) {
-            t.store(address, (Integer) value);
-        } else if (value instanceof Short) {
-            t.storeShort(address, (Short) value);
-        } else if (value instanceof Character) {
-            t.storeShort(address, (Character) value);
-        } else if (value instanceof Float) {
-            t.store(address, Float.floatToRawIntBits((Float) value));
-        } else if (value instanceof Long) {
-            t.storeLong(address, (Long) value);
-        } else {
-            t.storeLong(address, Double.doubleToRawLongBits((Double) value));
-        }
-    }
-
-    private void copyOut(Object array, int address) {
-        if (array instanceof byte[]) {
-            byte[] bytes = (byte[]) array;
-            System.arraycopy(t.memory, address, bytes, 0, bytes.length);
-        } else if (array instanceof int[]) {
-            int[] a = (int[]) array;
-            Arrays.setAll(a, i -> t.load(address + i * 4));
-        } else if (array instanceof long[]) {
-            long[] a = (long[]) array;
-            Arrays.setAll(a, i -> t.loadLong(address + i * 8));
-        } else if (array instanceof double[]) {
-            double[] a = (double[]) array;
-            Arrays.setAll(a, i -> Double.longBitsToDouble(t.loadLong(address + i * 8)));
-        } else if (array instanceof float[]) {
-            float[] a = (float[]) array;
-            for (int i = 0; i < a.length; i++) {
-                a[i] = Float.intBitsToFloat(t.load(address + i * 4));
-            }
-        } else if (array instanceof short[]) {
-            short[] a = (short[]) array;
-            for (int i = 0; i < a.length; i++) {
-                a[i] = (short) t.loadShort(address + i * 2);
-            }
-        } else if (array instanceof char[]) {
-            char[] a = (char[]) array;
-            for (int i = 0; i < a.length; i++) {
-                a[i] = (char) t.loadShort(address + i * 2);
-            }
-        }
-    }
-
-    private void write(Abi.Writer writer, Class<?> type, Object value, int copy) {
-        if (type == long.class) {
-            writer.addLong((Long) value);
-        } else if (type == float.class) {
-            writer.addFloat((Float) value);
-        } else if (type == double.class) {
-            writer.addDouble((Double) value);
-        } else if (value == null || copy != 0) {
-            writer.addInt(copy);
-        } else if (value instanceof Boolean) {
-            writer.addInt((Boolean) value ? 1 : 0);
-        } else if (value instanceof Character) {
-            writer.addInt((Character) value);
-        } else if (type.isPrimitive()) {
-            writer.addInt(((Number) value).intValue());
-        } else if (Marshal.functional(type) != null) {
-            writer.addInt(callback(type, value));
-        } else {
-            writer.addInt(guest.handles.add(value));
-        }
+        return plans.computeIfAbsent(method, m -> CallPlan.of(this, m)).call(this, values);
     }
 
     /** A function pointer for an object of an interface with one method. */
@@ -317,6 +211,14 @@ public final class Library implements AutoCloseable {
     /** Copies bytes into the guest's memory. */
     public void write(int address, byte[] bytes) {
         System.arraycopy(bytes, 0, t.memory, address, bytes.length);
+    }
+
+    private void closeUnchecked() {
+        try {
+            close();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 
     @Override

@@ -223,6 +223,11 @@ public final class Mips {
         throw new GuestJump(buffer, value == 0 ? 1 : value);
     }
 
+    /** A library's start is over: what stands for its {@code main}. */
+    public static void ready(GuestThread thread) {
+        ThreadCalls.exitGroup(thread, 0);
+    }
+
     /** The first number, but 0 if both are the same. */
     public static int unless(int a, int b) {
         return a == b ? 0 : a;

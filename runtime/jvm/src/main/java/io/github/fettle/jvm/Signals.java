@@ -113,6 +113,12 @@ public final class Signals {
         t.guest.signals.resetPoll();
     }
 
+    /** What loops call that can be interrupted: leaves if the guest is to end, and burns fuel. */
+    public static void limit(GuestThread t) {
+        t.guest.threads.checkEnd();
+        t.guest.burn();
+    }
+
     /**
      * Handles a Java exception that stands for a fault of the guest: an index out of bounds is its
      * SIGSEGV.

@@ -182,6 +182,6 @@ final class Threads {
     /** A library's main has ended, and its functions live on. */
     synchronized void revive() {
         end = null;
-        guest.poll = false;
+        guest.poll = guest.fuel != Long.MAX_VALUE;
     }
 }

@@ -41,7 +41,7 @@ public final class TranslateMojo extends AbstractMojo {
     private String compiler;
 
     /** What the compiler gets beside the sources. */
-    @Parameter private List<String> compilerArguments = List.of("-O2");
+    @Parameter private List<String> compilerArguments = List.of("-O2", "-g");
 
     /** The Java package of the translated classes. */
     @Parameter(name = "package", property = "fettle.package", defaultValue = DEFAULT_PACKAGE)
@@ -50,6 +50,15 @@ public final class TranslateMojo extends AbstractMojo {
     /** The interface whose methods are the library's functions: it gets a class that opens it. */
     @Parameter(name = "interface", property = "fettle.interface")
     private String interfaceName;
+
+    /** Functions to call from Java: the interface is then made of their prototypes (-g). */
+    @Parameter private List<String> exports = List.of();
+
+    /**
+     * Exported functions that fill an array and set its length, which the method returns, as in
+     * {@code compress2(dest,destLen)=compressBound(sourceLen)}.
+     */
+    @Parameter private List<String> outputs = List.of();
 
     /** The translator. */
     @Parameter(property = "fettle.binary", defaultValue = "fettle")
@@ -87,16 +96,34 @@ public final class TranslateMojo extends AbstractMojo {
             if (!packageName.equals(DEFAULT_PACKAGE)) {
                 command.addAll(List.of("--package", packageName));
             }
+            boolean generated = !exports.isEmpty();
+            if (generated) {
+                command.addAll(generate());
+            }
             Tool.run(getLog(), command);
             Unpack.classes(jar, outputDirectory.toPath());
-            if (interfaceName != null) {
-                Path generated = generatedDirectory.toPath();
-                Opener.write(interfaceName, packageName, generated);
-                project.addCompileSourceRoot(generated.toString());
+            if (interfaceName != null && !generated) {
+                Path sources = generatedDirectory.toPath();
+                Opener.write(interfaceName, packageName, sources);
+                project.addCompileSourceRoot(sources.toString());
             }
         } catch (IOException e) {
             throw new MojoExecutionException(e.getMessage(), e);
         }
+    }
+
+    /** What makes the translator write the interface. */
+    private List<String> generate() throws MojoExecutionException {
+        if (interfaceName == null) {
+            throw new MojoExecutionException("exports need the name of their <interface>");
+        }
+        List<String> options = new ArrayList<>();
+        options.addAll(List.of("--export", String.join(",", exports)));
+        options.addAll(List.of("--interface", interfaceName));
+        for (String output : outputs) {
+            options.addAll(List.of("--out", output));
+        }
+        return options;
     }
 
     private Path compile(Path work) throws IOException, MojoExecutionException {

@@ -1,61 +1,41 @@
 //! `fettle jar`: MIPS programs as jars.
 
+mod arguments;
+mod compile;
+mod library;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::Parser;
 use fettle_jar::{Image, Report};
 use serde_json::json;
 
 use crate::output;
 
-/// Arguments of `fettle jar`.
-#[derive(Debug, Parser)]
-#[command(after_help = "Examples:\n  \
-    mipsel-linux-gnu-gcc -O2 -static hello.c -o hello\n  \
-    fettle jar hello -o hello.jar\n  \
-    java -jar hello.jar\n  \
-    fettle jar hello --check\n  \
-    fettle jar hello --explain main\n\n\
-    The file is a static executable for 32-bit MIPS, of either byte order, as Debian's\n\
-    gcc-mipsel-linux-gnu makes it. The jar needs Java 17 or newer, and nothing else.\n\n\
-    Exit status: 0 done; 1 done, but something in it cannot be executed; 2 error.")]
-pub struct Args {
-    /// A static MIPS executable
-    file: PathBuf,
-    /// Where the jar is written; otherwise beside the file, with `.jar` at its end
-    #[arg(short, long, value_name = "JAR", conflicts_with_all = ["check", "explain"])]
-    output: Option<PathBuf>,
-    /// Write nothing: say what cannot be translated, where it is and why
-    #[arg(long)]
-    check: bool,
-    /// Write nothing: show a function's instructions and what they become
-    #[arg(long, value_name = "FUNCTION", conflicts_with = "check")]
-    explain: Option<String>,
-    /// Print what was done as one JSON object
-    #[arg(long)]
-    json: bool,
-}
+pub use arguments::Args;
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let file =
-        std::fs::read(&args.file).with_context(|| format!("reading {}", name(&args.file)))?;
-    let in_file = || name(&args.file);
+    let options = library::options(args)?;
+    let folder = tempfile::tempdir().context("making a temporary folder")?;
+    let shown = name(&args.files[0]);
+    let program = executable(args, folder.path())?;
+    let file = std::fs::read(&program).with_context(|| format!("reading {shown}"))?;
+    let in_file = || shown.clone();
     let image = Image::parse(&file).with_context(in_file)?;
     if let Some(function) = &args.explain {
         let Some(text) = fettle_jar::explain(&image, function).with_context(in_file)? else {
-            bail!("{}: the program cannot reach a function named {function}", name(&args.file));
+            bail!("{shown}: the program cannot reach a function named {function}");
         };
         output::print(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let translated = fettle_jar::translate(&image).with_context(in_file)?;
+    let translated = fettle_jar::translate(&image, &options).with_context(in_file)?;
     let mut written = None;
     if !args.check {
         let jar = fettle_jar::write(&image, &translated)?;
-        let path = args.output.clone().unwrap_or_else(|| beside(&args.file));
+        let path = args.output.clone().unwrap_or_else(|| beside(&args.files[0]));
         std::fs::write(&path, &jar).with_context(|| format!("writing {}", name(&path)))?;
         written = Some((path, jar.len()));
     }
@@ -70,7 +50,25 @@ fn name(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// The file to translate: the one that is given, or what the compiler makes of sources.
+fn executable(args: &Args, folder: &Path) -> anyhow::Result<PathBuf> {
+    if let [only] = &args.files[..]
+        && !compile::is_source(only)
+    {
+        if !args.flags.is_empty() {
+            bail!("{}: flags behind -- are for sources, and this is none", name(only));
+        }
+        return Ok(only.clone());
+    }
+    let library = !args.export.is_empty();
+    let compiler = compile::Compiler { prefix: &args.cross, flags: &args.flags, library };
+    compiler.run(&args.files, folder)
+}
+
 fn beside(file: &Path) -> PathBuf {
+    if compile::is_source(file) {
+        return file.with_extension("jar");
+    }
     let mut name = file.as_os_str().to_owned();
     name.push(".jar");
     name.into()
@@ -86,7 +84,7 @@ fn as_text(args: &Args, report: &Report, written: Option<(&Path, usize)>) -> Str
     }
     text += &format!(
         "{}: {} of {} functions can be reached; {} bytes of bytecode, the largest method {}\n",
-        args.file.display(),
+        name(&args.files[0]),
         report.functions,
         report.in_file.max(report.functions),
         report.bytecode,
