@@ -1,4 +1,4 @@
-# Debian's completions, as somebody types command lines. Takes how many rounds it goes; without an
+# Debian's completions, as a user types command lines. Takes how many rounds it goes; without an
 # end otherwise.
 COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
 source /usr/share/bash-completion/bash_completion

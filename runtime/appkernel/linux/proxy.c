@@ -112,8 +112,8 @@ static bool report_number(u32 number)
 }
 #endif
 
-/* A program that knows on which processor it is (by rseq) gets one processor for a while, and is
- * told which. Others may be moved by the application kernel. */
+/* A program that knows on which processor it is (by rseq) gets one processor for a while, and learns
+ * which. Others may be moved by the application kernel. */
 static u64 processors_for(struct member *member, struct thread *thread)
 {
     u64 allowed = member->cpus & processors_usable();

@@ -124,7 +124,7 @@ func Unary(m *Method, handler handlerType) handlerType {
 	}
 }
 
-// answered ends a call at its server: with the handler's status, unless nobody waited for it any more.
+// answered ends a call at its server: with the handler's status, unless no client waited for it any more.
 func (c *Call) answered(ctx context.Context, err error) {
 	switch gone := ctx.Err(); {
 	case gone == nil:

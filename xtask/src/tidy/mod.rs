@@ -1,6 +1,7 @@
 //! Checks on the repository's own text: what a reviewer should not have to look for.
 
 mod arrows;
+mod identifiers;
 mod length;
 mod links;
 mod modules;
@@ -47,6 +48,7 @@ pub fn check(sources: &[Source]) -> Result<Vec<Problem>> {
         text::check(source, &mut problems);
         paths::check(source, &mut problems);
         words::check(source, &mut problems);
+        identifiers::check(source, &mut problems);
     }
     links::check(sources, &mut problems);
     rooms::check(sources, &mut problems);

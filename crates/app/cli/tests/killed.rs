@@ -48,10 +48,10 @@ fn kill(mut recorder: Child) {
 fn a_program_that_opens_libraries() {
     let bench = Bench::new();
     let plugin = bench.build("plugin.cpp", "libplugin.so", &["-fPIC", "-shared"]);
-    let doors = bench.build("doors.c", "doors", &[]);
+    let hooked = bench.build("doors.c", "doors", &[]);
     let options = ["--mode", "time", "--lib", "libc.so*", "--lib", "libplugin*"];
     for round in 0..10 {
-        let recorder = bench.record(&options, &[&doors, &plugin, "2000"]);
+        let recorder = bench.record(&options, &[&hooked, &plugin, "2000"]);
         bench.wait_for("begun");
         std::thread::sleep(Duration::from_millis(3 + 7 * round));
         kill(recorder);

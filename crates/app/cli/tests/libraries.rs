@@ -220,8 +220,8 @@ fn exceptions_threads_and_plugins() {
 fn signals_and_masks_are_the_programs_own() {
     let bench = Bench::new();
     let plugin = bench.build("plugin.cpp", "libplugin.so", &["-fPIC", "-shared"]);
-    let doors = bench.build("doors.c", "doors", &[]);
-    bench.same(&["*"], 4, &[&doors, &plugin, "100"]);
+    let hooked = bench.build("doors.c", "doors", &[]);
+    bench.same(&["*"], 4, &[&hooked, &plugin, "100"]);
 }
 
 #[test]

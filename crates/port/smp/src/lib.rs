@@ -28,7 +28,7 @@ pub enum Error {
         /// Why.
         why: std::io::Error,
     },
-    /// The module did not do what it was told.
+    /// The module did not carry out a command.
     #[error("{0}")]
     Refused(String),
     /// The module's answer is not what this version of Fettle understands.

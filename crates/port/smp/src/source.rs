@@ -57,7 +57,7 @@ pub fn build(folder: &Path, kernel_build: &Path) -> Result<PathBuf, Error> {
     Ok(folder.join(MODULE))
 }
 
-/// Runs a command; its output is for whoever has to find out why it failed.
+/// Runs a command; its output says why it failed.
 pub(crate) fn run(command: &mut Command) -> Result<(), Error> {
     let what = command.get_program().to_string_lossy().into_owned();
     let output = command

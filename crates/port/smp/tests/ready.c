@@ -26,7 +26,7 @@ static int turns(void)
         if (last != (int)members[i % 6])
             return 2;
     }
-    /* The one that is alone comes again, whoever asks. */
+    /* The one that is alone comes again, for any that asks. */
     memset(words, 0, sizeof words);
     ready_set(words, 70);
     for (i = 0; i < MAX_THREADS; i++)

@@ -135,7 +135,7 @@ impl Paused<'_> {
         }
         memory.write(place.at, &code)?;
         let (mut results, mut stopped) = (Vec::new(), false);
-        let stint = PauseBudget::begin();
+        let budget = PauseBudget::begin();
         // From the first call to the last, with signals blocked, it is where the restore stub would
         // resume it.
         let result = (|| {
@@ -150,7 +150,7 @@ impl Paused<'_> {
                     return Ok(Some(LiveError::Remote { action, pid, address, source }));
                 }
                 results.push(result as u64);
-                if stint.is_over() {
+                if budget.is_over() {
                     break;
                 }
             }

@@ -310,7 +310,7 @@ impl Paused<'_> {
         way: Way<'_>,
     ) -> Result<Part, LiveError> {
         let mut part = Part { threads: self.threads.len(), ..Part::default() };
-        let stint = PauseBudget::begin();
+        let budget = PauseBudget::begin();
         for (page, of_page) in pages {
             let end = of_page.iter().map(|i| patches[*i].at.0 + patches[*i].after.len() as u64);
             let from = patches[of_page[0]].at;
@@ -345,7 +345,7 @@ impl Paused<'_> {
             if changed {
                 self.process.memory.write(from, &bytes)?;
             }
-            if stint.is_over() {
+            if budget.is_over() {
                 break;
             }
         }

@@ -179,7 +179,7 @@ fn method_of(bytes: &[u8], place: Place, messages: &HashMap<String, Marked>) -> 
         let recorded = of.iter().map(|marked| {
             let first = word;
             word += marked.what.words();
-            // What request and response both have is told apart.
+            // What request and response both have is distinguished.
             let both =
                 !std::ptr::eq(of, request) && request.iter().any(|other| other.name == marked.name);
             let name = match both {

@@ -1,4 +1,4 @@
-//! The schema that is generated beside the stubs, so that nobody has to write one.
+//! The schema that is generated beside the stubs, so that none has to be written.
 
 use std::fmt::Write;
 

@@ -53,8 +53,8 @@ pub struct Options {
     pub profile: Option<Saved>,
     /// Where what was counted is to be kept.
     pub save: Option<PathBuf>,
-    /// Modules whose fetching stalls for less than this share of the time, by the model, stay as
-    /// they are.
+    /// Modules whose fetching stalls for less than this share of the time, by the model, are
+    /// left unmodified.
     pub threshold: f64,
     /// Count, lay out and compare so many times, each time in the next of the ways that the model
     /// ranks; the fastest stays.
@@ -147,8 +147,8 @@ pub fn tune(
     }
 }
 
-/// Tunes a process once, and watches it if what was done stays; also says whether that was taken
-/// back later, because the load had changed.
+/// Tunes a process once, and watches it if what was done stays; also says whether that was
+/// reverted later, because the load had changed.
 fn tune_once(
     process: &Process,
     folder: &Path,

@@ -155,7 +155,7 @@ fn all_count_and_are_compared() {
     forker.end();
 }
 
-/// What a process's work would be if its rewritten text were twice as fast as its original text: processor
+/// What a process's work would be if its rewritten text were twice as fast as its original text: CPU
 /// time, counted twice while jumps of the undo log are in place.
 const TWICE_AS_FAST: &str = r#"
 import os, sys

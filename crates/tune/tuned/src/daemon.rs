@@ -96,7 +96,7 @@ pub struct Daemon {
     before: BTreeMap<GroupKey, (u64, State)>,
     jobs: Vec<Job>,
     metrics: Option<Metrics>,
-    /// When tuning ended, and the processor time that it took.
+    /// When tuning ended, and the CPU time that it took.
     spent: VecDeque<(Instant, Duration)>,
     all_spent: Duration,
     /// Held as long as this lives.
@@ -284,7 +284,7 @@ fn now_ms() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// Processor time of all children that have ended and been waited for.
+/// CPU time of all children that have ended and been waited for.
 fn children_time() -> Duration {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     children_in(&text).unwrap_or_default()

@@ -32,7 +32,7 @@ fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
 }
 
-/// The text of the metrics. `busy_seconds` is the processor time that tuning has taken so far.
+/// The text of the metrics. `busy_seconds` is the CPU time that tuning has taken so far.
 ///
 /// # Errors
 ///

@@ -6,13 +6,13 @@
 //! made it. The first ones are made where a question was read, or where a connection was taken: those work for
 //! whatever is asked on that connection.
 //!
-//! The event loop reads in contexts of its own. A transport of asyncio's does so in one that goes back to whoever
-//! has opened the connection, which says nothing of who uses it now; the loop of uvloop reads and sends everything
+//! The event loop reads in contexts of its own. A transport of asyncio's does so in one that goes back to the one that
+//! opened the connection, which says nothing of who uses it now; the loop of uvloop reads and sends everything
 //! in one context. So what has just been read decides what such a context makes, and uvloop's loop sends for the
 //! context that has left the bytes to it.
 //!
 //! What is not seen is an item that a task takes from a queue of the program's own: a task that lives longer than
-//! what it was made for works for nobody that is known, and what it asks is a choice.
+//! what it was made for works for no request that is known, and what it asks is a choice.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;

@@ -581,13 +581,13 @@ mod tests {
     /// The questions that exchanges turn out to be for, in the order of their decisions, by the place of
     /// the action that began each. There are three clients; the process works for several at once from
     /// the start.
-    fn decided(deeds: &[ThreadAct]) -> Vec<(usize, Option<u64>)> {
+    fn decided(acts: &[ThreadAct]) -> Vec<(usize, Option<u64>)> {
         let mut event_loops = EventLoops::default();
         let mut began = FxHashMap::default();
         let mut decisions = Vec::new();
         let at = |ns| At { process: 1, thread: 2, ns };
         CLIENTS.iter().for_each(|socket| event_loops.accepted(at(0), *socket));
-        for (place, act) in deeds.iter().enumerate() {
+        for (place, act) in acts.iter().enumerate() {
             let at = at(1 + place as u64);
             match *act {
                 Read(socket) => event_loops.read(at, socket),
@@ -733,13 +733,13 @@ mod tests {
         // Four times it is plain that it does so.
         let plain =
             [Read(a), Read(b), Poll, Send(x), Wait, Read(x), Poll, Send(a), Poll, Send(b), Wait];
-        let mut deeds = plain.repeat(4);
-        let before = deeds.len();
+        let mut acts = plain.repeat(4);
+        let before = acts.len();
         // 11's answer is read before 10's has gone on, and goes on after that.
-        deeds.extend([Read(a), Read(b), Read(c), Poll, Send(x), Send(y), Wait]);
-        deeds.extend([Read(x), Poll, Read(y), Send(a), Poll, Send(b), Wait]);
+        acts.extend([Read(a), Read(b), Read(c), Poll, Send(x), Send(y), Wait]);
+        acts.extend([Read(x), Poll, Read(y), Send(a), Poll, Send(b), Wait]);
         let (x_asks, y_asks) = (before + 4, before + 5);
-        let reported = decided(&deeds);
+        let reported = decided(&acts);
         assert!(reported.ends_with(&[(x_asks, Some(a)), (y_asks, Some(b))]), "{reported:?}");
     }
 

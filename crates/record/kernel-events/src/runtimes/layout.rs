@@ -50,7 +50,7 @@ impl Layout {
 pub enum At {
     /// The beginning of a function that makes a task runnable which waits for another (Go).
     Ready,
-    /// The end of a function that makes a context: what runs in it works for whoever has made it (CPython).
+    /// The end of a function that makes a context: what runs in it works for its maker (CPython).
     Made,
     /// The beginning of a function by which a task leaves bytes to its event loop (uvloop).
     Queued,

@@ -300,7 +300,7 @@ mod tests {
             // Beside each other.
             switch(150, 1, Some(SENTRY)),
             switch(180, 1, None),
-            // There, back for an errand, there again after a wait, and back.
+            // There, back for the system, there again after a wait, and back.
             switch(310, 0, Some(SENTRY)),
             switch(320, 0, Some(OWN)),
             switch(330, 0, Some(SENTRY)),
