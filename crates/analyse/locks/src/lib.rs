@@ -15,36 +15,11 @@ pub mod hung;
 pub mod order;
 pub mod text;
 
-use fettle_abi::locking::{Blame, Edge, Event, HEAD_WORDS, Row};
 use serde::Serialize;
 
 pub use classes::{Class, Report, report};
+pub use fettle_types::ThreadTable;
 pub use order::{Deadlock, deadlocks};
-
-/// What one thread left, as read from its slot.
-#[derive(Clone, Debug, Default)]
-pub struct ThreadTable {
-    /// Its process.
-    pub pid: u32,
-    /// Its number in the kernel.
-    pub tid: u32,
-    /// Its name.
-    pub name: String,
-    /// Ticks at its start.
-    pub start: u64,
-    /// Ticks at its end, or at that of the recording.
-    pub end: u64,
-    /// Words of the head ([`fettle_abi::locking::HeadWord`]).
-    pub head: [u64; HEAD_WORDS],
-    /// Locks and places, by number.
-    pub rows: Vec<(u32, Row)>,
-    /// Orders of locks.
-    pub edges: Vec<Edge>,
-    /// The places that were waited for.
-    pub blames: Vec<Blame>,
-    /// Threads that it made or waited for, in order.
-    pub events: Vec<Event>,
-}
 
 /// A place in the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

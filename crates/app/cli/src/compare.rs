@@ -15,7 +15,7 @@ use fettle_compare::{
 use fettle_report::render::json;
 
 use crate::output;
-use crate::record::parse_time;
+use fettle_types::parse_time;
 
 /// Run the same program on several systems, and compare what they make of it
 #[derive(Args, Debug)]

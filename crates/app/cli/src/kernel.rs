@@ -17,7 +17,7 @@ use fettle_tune::Rounds;
 use serde_json::json;
 
 use crate::output::{self, plural};
-use crate::record::parse_time;
+use fettle_types::parse_time;
 
 /// Version of the JSON that these commands write.
 const JSON_VERSION: u32 = 1;
@@ -260,7 +260,7 @@ pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     });
     if let Some(turns) = &turns {
         // Before anything is changed.
-        fettle_kernel_tune::compare::printed(&turns.work)?;
+        fettle_kernel_tune::compare::work_done(&turns.work)?;
     }
     let options = Options {
         root: args.root.clone(),

@@ -26,6 +26,7 @@ use fettle_record::{
 use fettle_relay::SenderEvent;
 use fettle_report::render::count;
 use fettle_trace::{Manifest, ProbeMode};
+use fettle_types::{Pid, parse_time};
 use serde_json::json;
 
 use crate::mode::ModeArg;
@@ -108,7 +109,7 @@ pub struct Args {
     /// Record the kernel's events of running processes, and of all that they start, until Ctrl-C
     /// (may be repeated); with --mode, --probe, --args or --locks what one of them executes
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
-    pid: Vec<u32>,
+    pid: Vec<Pid>,
     /// With --pid and probes: only this process, not those that it was forked from or with, or has
     /// forked
     #[arg(long = "no-group", alias = "alone", requires = "pid")]
@@ -168,7 +169,7 @@ impl Args {
     pub(crate) fn probed_pid(&self) -> anyhow::Result<Option<u32>> {
         match (&self.pid[..], self.wants_probes()) {
             (_, false) | ([], true) => Ok(None),
-            ([pid], true) => Ok(Some(*pid)),
+            ([pid], true) => Ok(Some(pid.unsigned())),
             _ => bail!("probes go with one --pid: record the others by themselves"),
         }
     }
@@ -319,7 +320,10 @@ fn run_untraced(args: &Args) -> anyhow::Result<ExitCode> {
     )?;
     let (target, name) = match (args.command.first(), args.pid.first()) {
         (Some(program), _) => (Target::Command(args.command.clone()), program.clone()),
-        (None, Some(pid)) => (Target::Running(args.pid.clone()), format!("pid-{pid}").into()),
+        (None, Some(pid)) => (
+            Target::Running(args.pid.iter().map(|pid| pid.unsigned()).collect()),
+            format!("pid-{pid}").into(),
+        ),
         (None, None) => (Target::System, "system".into()),
     };
     let output = args.output_for(&name)?;
@@ -466,22 +470,6 @@ fn kernel(args: &Args) -> anyhow::Result<Option<KernelOptions>> {
         payload,
         call_times: args.call_times,
     }))
-}
-
-/// A time such as 10s, 500ms, 5us or 2m.
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(char::is_alphabetic);
-    let unit = match &text[digits.len()..] {
-        "us" | "µs" => 1e-6,
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("units are us, ms, s, m and h".to_owned()),
-    };
-    let number: f64 = digits.parse().map_err(|_| "a number and a unit, as in 10s".to_owned())?;
-    let time = Duration::try_from_secs_f64(number * unit);
-    time.map_err(|_| "a time above zero that a clock can hold".to_owned())
 }
 
 fn show_progress(now: Progress) {

@@ -1,6 +1,7 @@
 //! `fettle status`: what is changed in running processes.
 
 use crate::old_keys::with_old_keys;
+use fettle_types::Pid;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,7 +19,7 @@ use crate::tune::folder;
 )]
 pub struct Args {
     /// Only these processes
-    pids: Vec<i32>,
+    pids: Vec<Pid>,
     /// Also list processes that other users have changed, as far as their undo logs are in /run/fettle
     #[arg(long, conflicts_with_all = ["pids", "kernel"])]
     all: bool,
@@ -98,7 +99,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return crate::kernel::status(args.json);
     }
     let folder = folder()?;
-    let pids = if args.pids.is_empty() { Journal::list(&folder) } else { args.pids.clone() };
+    let pids = if args.pids.is_empty() {
+        Journal::list(&folder)
+    } else {
+        args.pids.iter().map(|pid| pid.get()).collect()
+    };
     let (mut states, mut failed) = (Vec::new(), false);
     for pid in pids {
         match Journal::look(&folder, pid) {

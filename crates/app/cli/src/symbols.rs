@@ -1,5 +1,6 @@
 //! `fettle symbols`: the names of rewritten text in a running process, for other tools.
 
+use fettle_types::Pid;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use serde_json::json;
 pub struct Args {
     /// The process
     #[arg(required_unless_present = "core")]
-    pid: Option<i32>,
+    pid: Option<Pid>,
     /// A core file of a process that had rewritten text: names are kept when it has ended
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "gdb", "perf", "list"])]
     core: Option<PathBuf>,
@@ -43,7 +44,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(core) = &args.core {
         return of_core(args, &folder, core);
     }
-    let pid = args.pid.context("no process was named")?;
+    let pid = args.pid.context("no process was named")?.get();
     let journal =
         if args.perf { Journal::open(&folder, pid)? } else { Journal::look(&folder, pid)? };
     let Some(mut journal) = journal else {

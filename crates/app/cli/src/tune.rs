@@ -1,6 +1,7 @@
 //! `fettle tune`: the code layout of running processes.
 
 use crate::old_keys::with_old_keys;
+use fettle_types::Pid;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ use crate::select::SelectArgs;
 pub struct Args {
     /// The process
     #[arg(short, long, required_unless_present_any = ["apply", "kernel"], conflicts_with = "apply")]
-    pid: Option<i32>,
+    pid: Option<Pid>,
     /// The running kernel: what --root or --only name (see `fettle kernel tune`)
     #[arg(long, conflicts_with_all = ["pid", "apply", "save", "profile", "samples", "lib", "passes", "watch", "dry_run", "shuffle", "alone"])]
     kernel: bool,
@@ -178,7 +179,7 @@ impl Args {
 
     /// The process; 0 if a program is to be started.
     fn pid(&self) -> i32 {
-        self.pid.unwrap_or(0)
+        self.pid.map_or(0, Pid::get)
     }
 }
 
@@ -220,7 +221,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let options = args.options()?;
     // On a signal, what was begun is reverted before we end.
     let stop = Stop(fettle_live::catch_signals().context(UNHANDLED)?);
-    let Some(pid) = args.pid else {
+    let Some(pid) = args.pid.map(Pid::get) else {
         return crate::apply::run(&args.program, &folder, &options, stop);
     };
     let process = Process::open(pid)?;

@@ -1,6 +1,7 @@
 //! `fettle undo`: what was done to running processes is reverted.
 
 use crate::old_keys::with_old_keys;
+use fettle_types::Pid;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::tune::{UNHANDLED, folders};
 pub struct Args {
     /// The processes
     #[arg(required_unless_present_any = ["all", "kernel"])]
-    pids: Vec<i32>,
+    pids: Vec<Pid>,
     /// What was done to the running kernel
     #[arg(long, conflicts_with_all = ["pids", "all", "group", "memory"])]
     kernel: bool,
@@ -54,7 +55,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return crate::kernel::undo(wait, args.json);
     }
     let StateFolders { logs: folder, audit } = folders()?;
-    let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
+    let pids = if args.all {
+        Journal::list(&folder)
+    } else {
+        args.pids.iter().map(|pid| pid.get()).collect()
+    };
     let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
     fettle_live::open_many_files();
     fettle_live::stop_between_pauses().context(UNHANDLED)?;

@@ -18,7 +18,7 @@ use fettle_watch::{
 use serde_json::json;
 
 use crate::output;
-use crate::record::parse_time;
+use fettle_types::{Pid, parse_time};
 
 /// Watch running processes by rules: who spins, sleeps on bytes or waits in a cycle, and what to do about it
 #[derive(Args, Debug)]
@@ -43,7 +43,7 @@ pub struct WatchArgs {
     rules: Option<PathBuf>,
     /// Processes to watch, with all that they start (may be repeated)
     #[arg(long, short, value_name = "PID", value_delimiter = ',')]
-    pid: Vec<u32>,
+    pid: Vec<Pid>,
     /// Do what the rules say. Otherwise it is only said
     #[arg(long, requires = "pid")]
     act: bool,
@@ -117,7 +117,7 @@ fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<E
         bail!("--tick must be at least 100us: looking takes time, too");
     }
     let options = WatcherOptions {
-        pids: args.pid.clone(),
+        pids: args.pid.iter().map(|pid| pid.unsigned()).collect(),
         act: args.act,
         tick: args.tick,
         state,

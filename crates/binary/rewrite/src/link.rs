@@ -22,6 +22,7 @@ use fettle_code::unwind::{INDIRECT, PCREL4};
 use fettle_code::{LandingBase, PlannedEntry};
 use fettle_image::{Image, LinkAddr, Pointer};
 use fettle_lift::TableKind;
+use fettle_types::PAGE;
 
 use crate::plan::{Plan, PlanFixupKind};
 
@@ -87,8 +88,6 @@ pub enum LinkError {
     #[error("the program headers cannot be read")]
     ProgramHeaders,
 }
-
-const PAGE: u64 = 4096;
 
 /// Bytes of address space that a plan needs at `text_at`, an upper limit.
 pub fn footprint(plan: &Plan, image: &Image) -> u64 {

@@ -4,6 +4,7 @@
 //! with `[` for what the kernel names itself (`[stack]`, `[vdso]`). A file that has been removed
 //! since carries ` (deleted)` behind its name.
 
+pub(crate) use fettle_types::PAGE;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
@@ -11,9 +12,6 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-
-/// Bytes of a page.
-pub(crate) const PAGE: u64 = 4096;
 
 /// An address in another process: cheap to hold, checked by the kernel at each use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

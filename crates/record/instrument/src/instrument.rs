@@ -22,6 +22,7 @@
 //! The original text is not changed in the file: the entry patches are written at the start of a
 //! run that is recorded, so that a run that is not recorded costs nothing.
 
+use fettle_types::PAGE;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -121,8 +122,6 @@ pub enum InstrumentError {
         error: std::io::Error,
     },
 }
-
-const PAGE: u64 = 4096;
 
 /// Makes the new file.
 ///

@@ -14,6 +14,7 @@
 //! to it. Jump tables of absolute addresses need relocations in position-independent files: the
 //! whole relocation table goes behind the rest, with more of them.
 
+use fettle_types::PAGE;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -29,7 +30,6 @@ use crate::room::Room;
 use crate::segment;
 use crate::symbols::{self, NewFunction};
 
-const PAGE: u64 = 4096;
 const DT_RELA: u64 = 7;
 const DT_RELASZ: u64 = 8;
 const DT_RELACOUNT: u64 = 0x6fff_fff9;

@@ -1,10 +1,10 @@
 //! Where new segments go in a file, and its program headers with them.
 
 use fettle_image::Image;
+use fettle_types::PAGE;
 
 use crate::elf::{self, Phdr};
 
-const PAGE: u64 = 4096;
 /// Holes in the new file up to this size buy program headers that old kernels find.
 const HOLE_MAX: u64 = 64 << 20;
 

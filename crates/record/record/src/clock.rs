@@ -1,6 +1,7 @@
 //! The time-stamp counter and the clock it is measured against.
 
 use fettle_trace::ClockPair;
+use fettle_types::monotonic_ns;
 
 /// Both clocks, read as close together as can be had.
 pub fn now() -> ClockPair {
@@ -22,14 +23,6 @@ pub fn tsc() -> u64 {
     // SAFETY: every x86-64 processor has the instruction, and Linux lets user code execute it
     // unless a process forbids it to itself (prctl PR_SET_TSC), which this one does not.
     unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    assert_eq!(result, 0, "CLOCK_MONOTONIC is always there");
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Ticks per second between two readings.

@@ -15,6 +15,7 @@
 //! A process that ran before it was recorded gets its hook from a [`UndoRecorder`], the undo recorder, which
 //! also guarantees that all of this is reverted.
 
+use fettle_types::PAGE;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -40,7 +41,6 @@ use crate::room::{AddressSpace, find_lasting_room_beside};
 use crate::select::names_file;
 use crate::unmatched::Unmatched;
 
-const PAGE: u64 = 4096;
 const CODE_LEN: u64 = PAGE;
 /// Where in the helper's code page the code before `_dl_find_object` lies.
 const FIND_OBJECT: u64 = 0x400;

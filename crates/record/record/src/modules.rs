@@ -1,5 +1,6 @@
 //! The modules of a session: lifted and rewritten once, linked for every place they lie at.
 
+use fettle_types::PAGE;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
@@ -631,8 +632,6 @@ fn of_program(path: &Path, setter: &Path) -> String {
         false => format!("; {} opens it, and is not recorded", path.display()),
     }
 }
-
-const PAGE: u64 = 4096;
 
 fn to_file(linked: Linked) -> io::Result<Placed> {
     // SAFETY: the name is a C string; the result is checked.

@@ -1,13 +1,13 @@
 //! The address-space gaps for rewritten text and memory: they should be in the way of nothing else, and
 //! stay free until they are mapped.
 
+use fettle_types::PAGE;
 use std::ops::Range;
 use std::path::Path;
 
 use fettle_image::{Image, Kind, LinkAddr};
 use fettle_live::{Growth, LiveAddr, Mapping};
 
-const PAGE: u64 = 4096;
 /// Places that are tried lie so far from each other.
 const STEP: u64 = 1 << 20;
 /// How far a jump reaches, less what jumps to addresses inside a mapping may need.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 /// Most mappings at once.
 const GUARDS: usize = 4096;
-const PAGE: usize = 4096;
+const PAGE: usize = fettle_types::PAGE as usize;
 
 /// Address range of a mapping. Free if `end` is 0, being changed if `end` is 1.
 struct Range {

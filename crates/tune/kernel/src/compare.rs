@@ -4,11 +4,11 @@
 //! unit of the work that a command counts.
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use fettle_kernel_live::Installed;
 use fettle_tune::comparison::{LEAST_ROUNDS, Measured, Rounds, WorkUnit, evaluate};
+use fettle_tune::work::printed;
 
 use crate::{Error, Result};
 
@@ -66,9 +66,9 @@ fn take_round(
     let mut costs = [(0.0, 0); 2];
     for new in [begins_new, !begins_new, !begins_new, begins_new] {
         write(installed, new)?;
-        let before = (busy_ns()?, printed(&turns.work)?);
+        let before = (busy_ns()?, work_done(&turns.work)?);
         std::thread::sleep(turns.turn);
-        let after = (busy_ns()?, printed(&turns.work)?);
+        let after = (busy_ns()?, work_done(&turns.work)?);
         let (time, work) = &mut costs[usize::from(new)];
         *time += (after.0.saturating_sub(before.0)) as f64;
         *work += after.1.saturating_sub(before.1);
@@ -102,19 +102,14 @@ fn busy_in(text: &str) -> Option<u64> {
     Some((user + nice + system + irq + softirq) * TICK_NS)
 }
 
-/// The first number that a command prints.
+/// The amount of work that a command prints.
 ///
 /// # Errors
 ///
-/// When it prints none.
-pub fn printed(command: &str) -> Result<u64> {
+/// When it prints no number.
+pub fn work_done(command: &str) -> Result<u64> {
     let failed = |why: String| Error::Work(format!("--work-counter `{command}`: {why}"));
-    let output = Command::new("sh").args(["-c", command]).output();
-    let output = output.map_err(|error| failed(error.to_string()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty());
-    let number = numbers.next().and_then(|number| number.parse().ok());
-    number.ok_or_else(|| failed(format!("it printed no number ({})", output.status)))
+    printed(command).map(|printed| printed.number).map_err(failed)
 }
 
 #[cfg(test)]
@@ -130,7 +125,7 @@ mod tests {
 
     #[test]
     fn work_is_the_first_number() {
-        assert_eq!(printed("echo done 12 of 30").unwrap(), 12);
-        assert!(printed("echo none").is_err());
+        assert_eq!(work_done("echo done 12 of 30").unwrap(), 12);
+        assert!(work_done("echo none").is_err());
     }
 }

@@ -5,6 +5,7 @@
 //! counters, and each thread has one of them. Threads that it creates inherit it, so the process
 //! need not be traced.
 
+use fettle_types::PAGE;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -13,7 +14,6 @@ use fettle_live::{Journal, LiveAddr, LiveError, Mapping, Process, Prot, Region};
 
 use crate::rewritten::Rewritten;
 
-const PAGE: u64 = 4096;
 /// Far from what loaders and allocators use, and a number that programs do not use otherwise.
 const FROM: u64 = 0x2b5c_9d3a_7000;
 /// With more threads than this, two that run at the same time seldom share a bank.

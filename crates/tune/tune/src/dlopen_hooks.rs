@@ -6,6 +6,7 @@
 //! log first. The tracing thread writes to these logs, so they belong to the dlopen hooks while
 //! processes are followed.
 
+use fettle_types::PAGE;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +26,6 @@ use crate::install;
 use crate::rewritten::Rewritten;
 use crate::target::Target;
 
-const PAGE: u64 = 4096;
 /// A longer undo log takes too much memory: a process may open and close libraries all the time.
 const LONGEST_LOG: usize = 1 << 20;
 /// How long a loader may be working on a library while its dlopen hook is opened.

@@ -10,6 +10,7 @@
 //! the module is changed to point at a copy of the headers. Since glibc 2.35 they call
 //! `_dl_find_object` instead, which is patched to search a table of ours first.
 
+use fettle_types::PAGE;
 use std::time::Duration;
 
 use fettle_image::LinkAddr;
@@ -28,7 +29,6 @@ use crate::switching::PatchSet;
 use crate::target::{Loaded, PHDR_SIZE, Target, word};
 use crate::{patch_sites, symbols};
 
-const PAGE: u64 = 4096;
 const CODE: Prot = Prot { read: true, write: false, exec: true };
 const TABLE: Prot = Prot { read: true, write: false, exec: false };
 

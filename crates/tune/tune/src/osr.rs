@@ -10,6 +10,7 @@
 //! What holds at the start of a block holds there in both texts. There is no OSR where probes keep frames of
 //! their own, which begin where functions do.
 
+use fettle_types::PAGE;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -24,7 +25,6 @@ use crate::rewritten::{Rewritten, jump};
 use crate::switching::PatchSet;
 use crate::target::word;
 
-const PAGE: u64 = 4096;
 /// The size of a whole address in a table.
 const ENTRY: u64 = 8;
 

@@ -10,6 +10,7 @@
 //! A call that never runs is left unmodified: hot functions are called from all over a program, and each page
 //! that is written to is one more private page.
 
+use fettle_types::PAGE;
 use std::collections::{HashMap, HashSet};
 
 use fettle_image::{Image, LinkAddr};
@@ -21,7 +22,6 @@ use crate::profile::ByFunction;
 use crate::rewritten::Rewritten;
 use crate::target::{Loaded, word};
 
-const PAGE: u64 = 4096;
 const DT_PLTRELSZ: u64 = 2;
 const DT_PLTGOT: u64 = 3;
 const DT_PLTREL: u64 = 20;

@@ -1,5 +1,6 @@
 //! The rewritten text of one module of a process, with its addresses, and the patches that lead to it.
 
+pub(crate) use fettle_types::PAGE;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,9 +9,6 @@ use fettle_lift::SkipReason;
 use fettle_live::{LiveAddr, Patch, Purpose, Region};
 use fettle_record::libraries::Opened;
 use fettle_rewrite::{Linked, Plan};
-
-/// Bytes of a page.
-pub(crate) const PAGE: u64 = 4096;
 
 /// Why a function, or one of the patch sites that lead to its rewritten text, is left unmodified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -61,15 +61,21 @@ impl Meter<'_> {
                     .and_then(|()| tally.total())
                     .map_err(|error| unfit(error.to_string()))
             }
-            Meter::Command(command) => Ok(printed(pid, command)?.number),
+            Meter::Command(command) => Ok(work_printed(pid, command)?.number),
         }
     }
 }
 
 /// What a command printed: the first number on its standard output, and all of its standard error.
-struct Printed {
-    number: u64,
-    error: String,
+pub struct Printed {
+    /// The first number on its standard output.
+    pub number: u64,
+    /// Its standard error.
+    pub error: String,
+}
+
+fn work_printed(pid: i32, command: &str) -> Result<Printed, TuneError> {
+    printed(command).map_err(|why| TuneError::Work { pid, command: command.to_owned(), why })
 }
 
 /// Runs the command that reports a process's work twice, as a comparison will many times, and
@@ -80,7 +86,7 @@ struct Printed {
 /// When it prints no number, or one that gets smaller.
 pub fn try_work(pid: i32, work: &Work) -> Result<String, TuneError> {
     let Work::Command(command) = work else { return Ok(String::new()) };
-    let (first, second) = (printed(pid, command)?, printed(pid, command)?);
+    let (first, second) = (work_printed(pid, command)?, work_printed(pid, command)?);
     if second.number < first.number {
         let why = format!(
             "it printed {} and then {}: its number is to grow with the work",
@@ -91,18 +97,22 @@ pub fn try_work(pid: i32, work: &Work) -> Result<String, TuneError> {
     Ok(first.error)
 }
 
-/// What a command prints. It may read a file while that is being replaced, and is run again then.
-fn printed(pid: i32, command: &str) -> Result<Printed, TuneError> {
+/// What a command for `--work-counter` prints. It may read a file while that is being replaced, and is run
+/// again then.
+///
+/// # Errors
+///
+/// When it prints no number: why.
+pub fn printed(command: &str) -> Result<Printed, String> {
     const TRIES: usize = 3;
     const PAUSE: Duration = Duration::from_millis(20);
-    let failed = |why: String| TuneError::Work { pid, command: command.to_owned(), why };
     let mut why = String::new();
     for tries in 0..TRIES {
         if tries > 0 {
             std::thread::sleep(PAUSE);
         }
         let output = Command::new("sh").args(["-c", command]).output();
-        let output = output.map_err(|error| failed(error.to_string()))?;
+        let output = output.map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
         let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty());
@@ -114,7 +124,7 @@ fn printed(pid: i32, command: &str) -> Result<Printed, TuneError> {
             why = format!("{why}; it said: {error}");
         }
     }
-    Err(failed(why))
+    Err(why)
 }
 
 #[cfg(test)]
@@ -143,7 +153,7 @@ mod tests {
 
     #[test]
     fn numbers_that_commands_print() {
-        assert_eq!(printed(1, "echo total: 42 of 43").unwrap().number, 42);
+        assert_eq!(printed("echo total: 42 of 43").unwrap().number, 42);
         let said = try_work(1, &Work::Command("echo nothing".into())).unwrap_err().to_string();
         assert!(said.contains("no number"), "{said}");
     }

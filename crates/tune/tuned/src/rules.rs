@@ -19,6 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use fettle_types::parse_time;
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
@@ -202,25 +203,11 @@ impl<'de> Deserialize<'de> for Hours {
     }
 }
 
-/// A time such as `250ms`, `10s`, `5m`, `2h`.
-fn parse_time(text: &str) -> Option<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let number: f64 = text[..digits].parse().ok()?;
-    let unit = match &text[digits..] {
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "d" => 86400.0,
-        _ => return None,
-    };
-    Duration::try_from_secs_f64(number * unit).ok()
-}
-
 fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
     let wrong = || D::Error::custom(format!("`{text}` is no time; 250ms, 10s, 5m, 2h, 1d are"));
-    parse_time(&text).ok_or_else(wrong)
+    let has_unit = text.ends_with(char::is_alphabetic);
+    parse_time(&text).ok().filter(|_| has_unit).ok_or_else(wrong)
 }
 
 fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {

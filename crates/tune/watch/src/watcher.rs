@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nix::time::{ClockId, clock_gettime};
+use fettle_types::monotonic_ns;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::act::Actor;
@@ -316,11 +316,4 @@ fn waits_for_work(pid: u32) -> bool {
     const CALLS: [&str; 10] = ["0", "7", "23", "43", "45", "232", "270", "271", "281", "288"];
     let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
     text.split_ascii_whitespace().next().is_some_and(|call| CALLS.contains(&call))
-}
-
-/// CLOCK_MONOTONIC.
-fn monotonic_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
-        time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs()
-    })
 }

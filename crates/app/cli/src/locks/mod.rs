@@ -4,6 +4,7 @@ mod hung;
 mod names;
 mod stack;
 
+use fettle_types::Pid;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use clap::Args;
 use fettle_abi::ring::Policy;
 use fettle_code::{Depth, Mode};
 use fettle_live::{ExitStatus, Process};
-use fettle_locks::{Report, ThreadTable, graph};
+use fettle_locks::{Report, graph};
 use fettle_record::locking::{self, Locking};
 use fettle_record::unmatched::Unmatched;
 use fettle_record::{Options, Outcome, Outliving, Selection};
@@ -44,12 +45,12 @@ Exit status: the program's; 0 with --pid; 1 with --hung where threads wait in a 
 pub struct LocksArgs {
     /// A running process, until Ctrl-C, --duration, or its end
     #[arg(short, long, value_name = "PID", conflicts_with = "command")]
-    pid: Option<u32>,
+    pid: Option<Pid>,
     /// With --pid: say at once who waits for whom, without probes
     #[arg(long, requires = "pid", conflicts_with_all = ["duration", "libraries", "alone"])]
     hung: bool,
     /// With --pid: stop after this time, such as 10s, 500ms or 2m
-    #[arg(long, value_name = "TIME", value_parser = record::parse_time, requires = "pid")]
+    #[arg(long, value_name = "TIME", value_parser = fettle_types::parse_time, requires = "pid")]
     duration: Option<Duration>,
     /// With --pid: only this process, not those that it was forked from or with, or has forked
     #[arg(long = "no-group", requires = "pid")]
@@ -100,8 +101,8 @@ enum Charge {
 /// Runs the command.
 pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
     match args.pid {
-        Some(pid) if args.hung => hung::run(pid, args.json, args.output.as_deref()),
-        Some(pid) => run_attached(&args, pid),
+        Some(pid) if args.hung => hung::run(pid.unsigned(), args.json, args.output.as_deref()),
+        Some(pid) => run_attached(&args, pid.unsigned()),
         None => run_launched(&args),
     }
 }
@@ -227,22 +228,6 @@ fn notify(args: &LocksArgs, outcome: &Outcome) -> anyhow::Result<()> {
 }
 
 fn report(locking: &Locking) -> Report {
-    let threads: Vec<ThreadTable> = locking
-        .threads
-        .iter()
-        .map(|thread| ThreadTable {
-            pid: thread.pid,
-            tid: thread.tid,
-            name: thread.name.clone(),
-            start: thread.start,
-            end: thread.end,
-            head: thread.head,
-            rows: thread.rows.clone(),
-            edges: thread.edges.clone(),
-            blames: thread.blames.clone(),
-            events: thread.events.clone(),
-        })
-        .collect();
     let files = Files::new(&locking.maps);
-    fettle_locks::report(&threads, (locking.ticks, locking.duration_ns), &files)
+    fettle_locks::report(&locking.threads, (locking.ticks, locking.duration_ns), &files)
 }

@@ -128,7 +128,7 @@ pub fn drain_until(mut capture: Capture, mut done: impl FnMut(&Capture) -> bool)
             last = true;
         }
         // Ticks of these tests are nanoseconds.
-        let now = monotonic_ns();
+        let now = a_little_before_now_ns();
         capture.drain(|cpu, bytes| spool.append(cpu, bytes)).unwrap();
         spool.mark(Moment { tsc: now, monotonic_ns: now }).unwrap();
         if last {
@@ -146,7 +146,7 @@ pub fn drain_until(mut capture: Capture, mut done: impl FnMut(&Capture) -> bool)
     Recorded { reported: all.reported, losses, unreadable: decoder.unreadable }
 }
 
-fn monotonic_ns() -> u64 {
+fn a_little_before_now_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/uptime").unwrap();
     // Good enough to order rounds: always a little early.
     let seconds: f64 = text.split(' ').next().unwrap().parse().unwrap();

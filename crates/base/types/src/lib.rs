@@ -1,0 +1,13 @@
+//! Small types that several groups of crates share.
+#![forbid(unsafe_code)]
+
+mod ids;
+mod locks;
+mod time;
+
+pub use ids::{IdError, Pid, Tid};
+pub use locks::ThreadTable;
+pub use time::{TimeError, monotonic_ns, parse_time};
+
+/// Bytes of a page of x86-64; huge pages are made of these.
+pub const PAGE: u64 = 4096;
