@@ -131,6 +131,12 @@ fn adapter_code(method: &Method, pool: &mut Pool) -> Code {
         match var {
             Var(29) => code.local(op::ILOAD, 2, 1),
             Var(number @ 4..8) => code.local(op::ILOAD, u16::from(*number) - 1, 1),
+            // The static chain of a nested function, whose address is that of a trampoline.
+            Var(15) => {
+                code.local(op::ALOAD, 0, 1);
+                let field = pool.field(THREAD, "chain", "I");
+                code.op_index(op::GETFIELD, field, 0);
+            }
             // The address called is what position-independent code expects there.
             Var(25) => code.local(op::ILOAD, 1, 1),
             _ => code.int(pool, 0),

@@ -300,6 +300,7 @@ impl<'a> Emitter<'a> {
             self.block(id, self.order.get(index + 1).copied());
             self.sizes[id] = self.code.len() - from;
         }
+        self.code.note_place(self.function.entry);
         self.finish_invokes();
         self.catch_faults(start);
         let end = self.code.label();
@@ -382,6 +383,7 @@ impl<'a> Emitter<'a> {
         self.note_line(block.pc);
         for (index, ((pc, step), live)) in block.steps.iter().zip(&after).enumerate() {
             self.at = *pc;
+            self.code.note_place(*pc);
             self.note_line(*pc);
             let last = index + 1 == block.steps.len();
             match (step, &block.end) {
@@ -407,6 +409,7 @@ impl<'a> Emitter<'a> {
                 }
             }
         }
+        self.code.note_place(self.at);
         self.end(&block.end, next);
     }
 

@@ -1,13 +1,14 @@
 //! One function as it is in the file, as it is lifted, and what it becomes.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use fettle_mips::Insn;
 
 use crate::classfile::Class;
+use crate::emit::Program;
 use crate::error::Error;
 use crate::image::Image;
+use crate::ir::Function;
 use crate::options::Options;
 use crate::program;
 use crate::split;
@@ -17,9 +18,9 @@ pub fn explain(image: &Image, name: &str) -> Result<Option<String>, Error> {
     let lifted = program::lift(image, &[]);
     let shared = program::shared(image, &lifted, &Options::default());
     let mut out = String::new();
-    for function in lifted.functions.iter().filter(|function| function.name == name) {
+    for function in lifted.functions.iter().filter(|function| is_named(&shared, function, name)) {
         let method = &shared.methods[&function.entry];
-        let mut class = Class::new(&method.class, "java/lang/Object");
+        let mut class = Class::new(&method.class, "java/lang/Object").with_listings();
         let largest = split::add(&shared, function, &lifted.summaries, &mut class)?;
         // Writing to a string does not fail.
         let _ = writeln!(out, "{name} at {:#x}", function.entry);
@@ -35,20 +36,33 @@ pub fn explain(image: &Image, name: &str) -> Result<Option<String>, Error> {
         for id in order {
             let block = &function.blocks[id];
             let _ = writeln!(out, "\nblock {id}");
-            let mut steps: BTreeMap<u32, Vec<String>> = BTreeMap::new();
             for (pc, step) in &block.steps {
-                steps.entry(*pc).or_default().push(format!("{step:?}"));
-            }
-            for (pc, texts) in steps {
-                let insn = image.word(pc).and_then(Insn::decode);
-                let mips = insn.map(|insn| insn.text(pc)).unwrap_or_default();
-                for (index, text) in texts.iter().enumerate() {
-                    let mips = if index == 0 { mips.as_str() } else { "" };
-                    let _ = writeln!(out, "  {pc:8x}  {mips:32} {text}");
-                }
+                let _ = writeln!(out, "  {pc:8x}  {:32} {step:?}", mips(image, *pc));
             }
             let _ = writeln!(out, "            {:32} {:?}", "", block.end);
         }
+        for (method, lines) in class.listings() {
+            let _ = writeln!(out, "\nmethod {method}");
+            let mut last = None;
+            for (at, pc, text) in lines {
+                let left = match pc {
+                    Some(pc) if last != Some(*pc) => format!("{pc:8x}  {}", mips(image, *pc)),
+                    _ => String::new(),
+                };
+                last = *pc;
+                let _ = writeln!(out, "  {left:42} {at:5}  {text}");
+            }
+        }
     }
     Ok((!out.is_empty()).then_some(out))
+}
+
+/// Whether a function has a name, in the file or in stack traces.
+fn is_named(program: &Program, function: &Function, name: &str) -> bool {
+    function.name == name || program.methods[&function.entry].name == name
+}
+
+/// The text of the instruction at an address.
+fn mips(image: &Image, pc: u32) -> String {
+    image.word(pc).and_then(Insn::decode).map(|insn| insn.text(pc)).unwrap_or_default()
 }

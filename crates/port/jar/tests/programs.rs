@@ -155,6 +155,13 @@ fn spilled_addresses_of_functions() {
     same(&LITTLE, "spilled.c", &["-O2"], &[]);
 }
 
+/// Their addresses are those of code on the stack.
+#[test]
+fn nested_functions() {
+    same(&LITTLE, "nested.c", &["-O2"], &[]);
+    same(&BIG, "nested.c", &["-O0"], &[]);
+}
+
 #[test]
 fn exceptions() {
     same(&LITTLE, "exceptions.cpp", &["-O2"], &[]);

@@ -85,6 +85,8 @@ pub struct Code {
     calls: Vec<Call>,
     /// From which offset on which line, in order.
     lines: Vec<(u16, u16)>,
+    /// From which offset on which instruction of the program, in order.
+    places: Vec<(u16, u32)>,
 }
 
 /// Which bytes of a method are a call of the program's.
@@ -114,7 +116,24 @@ impl Code {
             locals_max,
             calls: Vec::new(),
             lines: Vec::new(),
+            places: Vec::new(),
         }
+    }
+
+    /// Notes that what follows comes from an instruction of the program.
+    pub fn note_place(&mut self, pc: u32) {
+        self.places.push((self.bytes.len() as u16, pc));
+    }
+
+    /// The code as text: of each instruction where it is, and of which one of the program.
+    pub fn listing(&mut self, pool: &Pool) -> Vec<(usize, Option<u32>, String)> {
+        self.resolve();
+        let lines = super::listing::listing(&self.bytes, pool).into_iter();
+        let of = |at: usize| {
+            let after = self.places.partition_point(|(place, _)| usize::from(*place) <= at);
+            after.checked_sub(1).map(|index| self.places[index].1)
+        };
+        lines.map(|(at, text)| (at, of(at), text)).collect()
     }
 
     /// Notes that what follows comes from a line of the class's source file.
@@ -335,8 +354,8 @@ impl Code {
         std::mem::take(&mut self.calls)
     }
 
-    /// Bytes of the `Code` attribute. The code must be shorter than 32 KB.
-    pub fn attribute(mut self, pool: &mut Pool) -> Vec<u8> {
+    /// Puts the places of labels into branches.
+    fn resolve(&mut self) {
         for fixup in std::mem::take(&mut self.fixups) {
             let target = self.labels[fixup.label.0].expect("every label is placed");
             let offset = target as i64 - fixup.from as i64;
@@ -347,6 +366,11 @@ impl Code {
                 self.bytes[fixup.at..fixup.at + 2].copy_from_slice(&short.to_be_bytes());
             }
         }
+    }
+
+    /// Bytes of the `Code` attribute. The code must be shorter than 32 KB.
+    pub fn attribute(mut self, pool: &mut Pool) -> Vec<u8> {
+        self.resolve();
         let mut out = Vec::new();
         out.extend((self.stack_max as u16 + 1).to_be_bytes());
         out.extend(self.locals_max.to_be_bytes());

@@ -5,6 +5,7 @@
 //! what holds there.
 
 mod code;
+mod listing;
 mod pool;
 
 pub use code::{Call, Code, Label, Type};
@@ -74,7 +75,11 @@ pub struct Class {
     count: u16,
     bytecode: usize,
     calls: Vec<(String, Vec<Call>)>,
+    listings: Option<Vec<Listing>>,
 }
+
+/// A method as text: its name, and of each instruction where it is, of which one of the program, and what.
+pub type Listing = (String, Vec<(usize, Option<u32>, String)>);
 
 impl Class {
     /// A class without methods. Names have slashes.
@@ -93,6 +98,7 @@ impl Class {
             count: 0,
             bytecode: 0,
             calls: Vec::new(),
+            listings: None,
         }
     }
 
@@ -102,6 +108,17 @@ impl Class {
         class.kind = Kind::Interface;
         class.interfaces = parents.iter().map(|parent| class.pool.class(parent)).collect();
         class
+    }
+
+    /// The same class; its methods are kept as text.
+    pub fn with_listings(mut self) -> Self {
+        self.listings = Some(Vec::new());
+        self
+    }
+
+    /// Its methods as text, if they are kept.
+    pub fn listings(&self) -> &[Listing] {
+        self.listings.as_deref().unwrap_or_default()
     }
 
     /// Adds an attribute.
@@ -163,6 +180,9 @@ impl Class {
     /// Adds a method.
     pub fn method(&mut self, name: &str, descriptor: &str, is_static: bool, mut code: Code) {
         let calls = code.take_calls();
+        if let Some(listings) = &mut self.listings {
+            listings.push((name.to_owned(), code.listing(&self.pool)));
+        }
         if !calls.is_empty() {
             self.calls.push((name.to_owned(), calls));
         }

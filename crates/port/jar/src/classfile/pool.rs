@@ -123,6 +123,27 @@ impl Pool {
         self.add(Constant::Method(class, name))
     }
 
+    /// A constant as people write it.
+    pub fn text(&self, index: u16) -> String {
+        let at = |wanted: u16| self.index.iter().find(|(_, at)| **at == wanted).map(|(c, _)| c);
+        match at(index) {
+            None => format!("#{index}"),
+            Some(Constant::Utf8(text)) => text.clone(),
+            Some(Constant::Int(value)) => value.to_string(),
+            Some(Constant::Float(bits)) => f32::from_bits(*bits).to_string(),
+            Some(Constant::Long(value)) => value.to_string(),
+            Some(Constant::Double(bits)) => f64::from_bits(*bits).to_string(),
+            Some(Constant::Class(name) | Constant::String(name)) => self.text(*name),
+            Some(Constant::NameAndType(name, descriptor)) => {
+                format!("{}{}", self.text(*name), self.text(*descriptor))
+            }
+            Some(Constant::Field(class, member) | Constant::Method(class, member)) => {
+                let class = self.text(*class);
+                format!("{}.{}", class.rsplit('/').next().unwrap_or(&class), self.text(*member))
+            }
+        }
+    }
+
     /// Its bytes in the class file, the count first. None if there are too many.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         let count = u16::try_from(self.used + 1).ok()?;

@@ -56,13 +56,16 @@ public final class Callbacks {
     }
 
     /**
-     * Calls what an address means that no guest function has: a callback, or a fault.
+     * Calls what an address means that no guest function has: a callback, a
+     * nested function's trampoline, or a fault.
      *
      * <p>Translated code's dispatch ends here.
      */
     public static long dispatch(GuestThread t, int address, int sp, int a0, int a1, int a2, int a3) {
         Function function = t.guest.callbacks.find(address);
-        if (function == null) {
+        if (function == null && Trampoline.isAt(t, address)) {
+            return Trampoline.call(t, address, sp, a0, a1, a2, a3);
+        } else if (function == null) {
             throw new IndexOutOfBoundsException(
                     "call of 0x" + Integer.toHexString(address) + ", which is no function");
         }

@@ -21,6 +21,9 @@ public final class GuestThread {
     /** The second result of a system call that has two ({@code pipe}). */
     public int v1;
 
+    /** The static chain of a nested function that is called by its address. */
+    public int chain;
+
     /** The first value for the landing pad that an exception has reached: the exception. */
     public int landed;
 
