@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::json;
 
+use super::chicory::Chicory;
 use super::{machine, measure};
 use crate::jar::projects::{CROSS, Compiler, NATIVE, Project};
 use crate::proc::{self, Ending};
@@ -33,6 +34,9 @@ pub struct Options {
     /// Options for the JVMs
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
     pub java: Vec<String>,
+    /// Also Chicory, with the programs that are ours as WebAssembly; it comes by Maven
+    #[arg(long)]
+    pub peers: bool,
     /// This binary instead of a fresh release build
     #[arg(long)]
     pub fettle: Option<PathBuf>,
@@ -47,6 +51,7 @@ impl Options {
             cold: 1,
             jvm: vec!["java".into()],
             java: Vec::new(),
+            peers: false,
             fettle: Some(fettle.to_path_buf()),
         }
     }
@@ -136,10 +141,11 @@ pub fn run(options: &Options) -> Result<bool> {
     let binary = fettle::binary(options.fettle.as_deref())?;
     let place = repo::target_folder("bench/jar")?;
     std::fs::write(place.join("Warm.java"), include_str!("Warm.java"))?;
+    let chicory = options.peers.then(|| Chicory::prepare(&place)).transpose()?;
     let mut results = Vec::new();
     println!("CPU time, times native -O2; jars warm: the second half of {} rounds", options.rounds);
     for subject in subjects().iter().filter(|s| s.name.contains(&options.filter)) {
-        results.push(measure(subject, options, &binary, &place)?);
+        results.push(measure(subject, options, &binary, &place, chicory.as_ref())?);
     }
     let all: Vec<f64> = results.iter().map(|(ratio, _)| *ratio).collect();
     if let [_, _, ..] = all[..] {
@@ -159,6 +165,7 @@ fn measure(
     options: &Options,
     binary: &Path,
     place: &Path,
+    chicory: Option<&Chicory>,
 ) -> Result<(f64, serde_json::Value)> {
     let folder = place.join(subject.name);
     std::fs::create_dir_all(&folder)?;
@@ -168,6 +175,11 @@ fn measure(
     proc::output_of(Command::new(binary).args(["jar", "-o"]).arg(&jar).arg(&cross))?;
     inputs(&folder)?;
     let mut variants = variants(subject, options, place, &folder, [&native, &cross, &jar])?;
+    if let Some(chicory) = chicory
+        && subject.project.is_none()
+    {
+        variants.extend(peers(subject, options, &folder, chicory)?);
+    }
     let mut expected: Option<Vec<u8>> = None;
     for round in 0..options.rounds {
         // There and back, so that what a neighbour disturbs is not always the same variant.
@@ -291,6 +303,27 @@ fn variants(
         }
     }
     Ok(variants)
+}
+
+/// The same program as WebAssembly.
+fn peers(
+    subject: &Subject,
+    options: &Options,
+    folder: &Path,
+    chicory: &Chicory,
+) -> Result<Vec<Variant>> {
+    let source = benches().join(format!("{}.c", subject.name));
+    let program = chicory.build(&source, folder)?;
+    let start = |(number, jvm): (usize, &PathBuf)| {
+        let runner = Runner::Stays(Box::new(Warm::start(chicory.command(
+            jvm,
+            &program,
+            subject.arguments,
+        ))?));
+        let number = if number == 0 { String::new() } else { format!(" {}", number + 1) };
+        Ok(Variant { name: format!("Chicory{number}"), runner, seconds: Vec::new() })
+    };
+    options.jvm.iter().enumerate().map(start).collect()
 }
 
 /// Compiles what runs in the JVMs.

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 pub mod census;
+mod chicory;
 pub mod import;
 pub mod jar;
 pub mod kernel;
