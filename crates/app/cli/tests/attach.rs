@@ -1146,3 +1146,37 @@ fn a_profile_is_used_another_time() {
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(Running { child, out }.end(), "right after many rounds\nexit status: 0");
 }
+
+/// What runs nothing is known before it is counted.
+#[test]
+fn a_process_that_runs_nothing_is_told_why() {
+    use std::process::{Command, Stdio};
+    let tune = |pid: u32| {
+        let output = Command::new(env!("CARGO_BIN_EXE_fettle"))
+            .args(["tune", "--time", "1", "-p", &pid.to_string()])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    // The shell waits for `sleep`, and does not become it.
+    let mut shell =
+        Command::new("bash").args(["-c", "sleep 60; true"]).stdout(Stdio::null()).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", shell.id());
+    let sleep = loop {
+        let child = std::fs::read_to_string(&children).unwrap();
+        if !child.trim().is_empty() {
+            break child.trim().to_owned();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let said = tune(shell.id());
+    assert!(said.contains(&format!("it waits for what it started: sleep ({sleep})")), "{said}");
+    Command::new("kill").args(["-STOP", &sleep]).status().unwrap();
+    let said = tune(sleep.parse().unwrap());
+    assert!(said.contains("it is stopped, as by SIGSTOP"), "{said}");
+    assert!(!said.contains("counting"), "{said}");
+    Command::new("kill").args(["-KILL", &sleep]).status().unwrap();
+    assert!(shell.wait().unwrap().success());
+}

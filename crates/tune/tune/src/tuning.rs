@@ -23,6 +23,7 @@ use crate::module::{Module, Recipe};
 use crate::osr::Seen;
 use crate::patch_sites::Callers;
 use crate::profile::{Fit, Saved, Subject};
+use crate::quiet::Quiet;
 use crate::rewritten::Rewritten;
 use crate::samples;
 use crate::stalls;
@@ -156,6 +157,14 @@ fn tune_once(
     stop: Stop<'_>,
     notify: &mut dyn FnMut(Progress<'_>),
 ) -> Result<(Outcome, bool), TuneError> {
+    match Quiet::of(process.pid()) {
+        Some(quiet @ Quiet::Waits(_)) => notify(Progress::Step(quiet.to_string())),
+        Some(quiet) => {
+            let why = quiet.to_string();
+            return Err(TuneError::Unfit { pid: process.pid(), why });
+        }
+        None => {}
+    }
     let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
     if !options.keep && !options.dry_run {
         let said = work::try_work(process.pid(), &options.measure.work)?;
@@ -446,7 +455,10 @@ fn lay_out(
     if codes.is_empty() && !below {
         let why = match outcome.refused.first() {
             Some((path, why)) => format!("{}: {why}", path.display()),
-            None => "none of the code that was counted ran".to_owned(),
+            None => {
+                let quiet = Quiet::of(process.pid()).map(|quiet| format!(": {quiet}"));
+                format!("none of its code ran while it was counted{}", quiet.unwrap_or_default())
+            }
         };
         return Err(TuneError::Unfit { pid: process.pid(), why });
     }
