@@ -55,6 +55,20 @@ case_programs() {
     done
 }
 
+# Sum of a figure over lent processors.
+figure() { # NAME
+    fettle smp status --json | sed -n '/"processors"/,/"threads"/s/.*"'$1'": \([0-9]*\).*/\1/p' | awk '{ s += $1 } END { print s + 0 }'
+}
+
+# Calls and faults that go to Linux: of 8,392 first touches, 4,096 copies and 20,000 calls most do not.
+case_quiet() {
+    faults=$(figure faults) calls=$(figure calls)
+    (echo join >/dev/fettle-smp; exec /tests/bin/quiet) >/dev/null
+    faults=$(($(figure faults) - faults)) calls=$(($(figure calls) - calls))
+    result few-faults few "$([ $faults -gt 200 ] && [ $faults -lt 1500 ] && echo few || echo $faults)"
+    result few-calls few "$([ $calls -gt 10 ] && [ $calls -lt 200 ] && echo few || echo $calls)"
+}
+
 # Without the notifier stale translations must show, or the test of them says nothing. How often they do
 # depends on when processors lose translations anyway, and the program may also hang or fall over them.
 case_mutation() {
@@ -109,6 +123,26 @@ case_give_back() {
     result goes-on-at-home 5 $?
     fettle smp run -- true 2>/dev/null
     result nothing-lent 2 $?
+}
+
+case_suspend() {
+    lend 2-3 >/dev/null
+    start fettle smp run -- dash -c "$LOOP"
+    # Linux's own test of suspending goes all the way but for the sleep itself.
+    echo devices >/sys/power/pm_test; echo freeze >/sys/power/state
+    result suspend "0 4" "$? $(nproc)"
+    kill $started; wait $started
+    result lives-on-after-suspend 143 $?
+}
+
+# The machine stops for good while a program is out on every processor that can be lent.
+stop_for_good() { # NAME COMMAND...
+    dmesg -n 7
+    lend 1-3
+    start fettle smp run -- dash -c "$LOOP"
+    echo "stopping: $1"; shift
+    "$@"
+    sleep 60
 }
 
 case_hold() {

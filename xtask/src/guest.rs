@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use crate::proc::Running;
+use crate::proc::{Ending, Running};
 use crate::{apt, proc, repo};
 
 /// The line by which a guest says that its script came to its end.
@@ -235,6 +235,34 @@ const STARTS: u32 = 3;
 /// Starts a guest, runs `script` in it, and gives what its console showed from the script's start. A
 /// guest that does not come to the script's end is an error, which has the console.
 pub fn run(kernel: &Kernel, files: &Files, machine: &Machine, script: &str) -> Result<String> {
+    let (shown, ending) = run_any(kernel, files, machine, script)?;
+    match shown.split_once(DONE) {
+        Some((shown, _)) => Ok(shown.to_string()),
+        None => bail!("the guest did not come to its end ({ending}):\n{shown}"),
+    }
+}
+
+/// The same for a script that stops the machine itself: an error unless it does so in time.
+pub fn run_until_off(
+    kernel: &Kernel,
+    files: &Files,
+    machine: &Machine,
+    script: &str,
+) -> Result<String> {
+    let (shown, ending) = run_any(kernel, files, machine, script)?;
+    match ending {
+        Ending::Exit(0) if !shown.contains(DONE) => Ok(shown),
+        _ => bail!("the guest did not stop by itself ({ending}):\n{shown}"),
+    }
+}
+
+/// Runs a script; what the console showed from its start, and how QEMU ended.
+fn run_any(
+    kernel: &Kernel,
+    files: &Files,
+    machine: &Machine,
+    script: &str,
+) -> Result<(String, Ending)> {
     files.put_text("script", &format!("echo '{START}'\n{script}\n"))?;
     let logs = repo::target_folder("guest/logs")?;
     let archive = logs.join(format!("files-{}.gz", std::process::id()));
@@ -245,10 +273,7 @@ pub fn run(kernel: &Kernel, files: &Files, machine: &Machine, script: &str) -> R
     let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
     ensure!(text.contains(START), "the guest did not start ({}): {said}\n{text}", outcome.ending);
     let shown = text.split_once(START).map_or("", |(_, rest)| rest);
-    match shown.split_once(DONE) {
-        Some((shown, _)) => Ok(shown.to_string()),
-        None => bail!("the guest did not come to its end ({}):\n{shown}", outcome.ending),
-    }
+    Ok((shown.to_string(), outcome.ending))
 }
 
 /// A guest whose script has begun, or the last that was tried.

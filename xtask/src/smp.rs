@@ -153,13 +153,13 @@ pub fn run(options: &Options) -> Result<Score> {
     };
     let files = files(options, &kernel)?;
     let mut script = std::fs::read_to_string(repo::root().join("tests/smp/cases.sh"))?;
-    script.push_str("\ncase_lend\ncase_programs\ncase_mutation\n");
+    script.push_str("\ncase_lend\ncase_programs\ncase_quiet\ncase_mutation\n");
     if !options.brief {
         script.push_str(&std::fs::read_to_string(repo::root().join("tests/smp/debian.sh"))?);
         script.push_str("\ncase_debian\ncase_debuggers\n");
     }
     script.push_str("case_signals\ncase_attach\ncase_give_back\n");
-    script.push_str("case_hold\ncase_unload\n");
+    script.push_str("case_suspend\ncase_hold\ncase_unload\n");
     let times = if options.brief { 2 } else { options.times };
     script.push_str(&format!("case_again {times}\nrmmod fettle-smp\n"));
     script.push_str("result no-complaints '' \"$(kernel_complaints)\"\n");
@@ -175,7 +175,47 @@ pub fn run(options: &Options) -> Result<Score> {
     if options.verbose {
         println!("{shown}");
     }
-    Ok(Score::of("smp", &kernel.release, &shown))
+    let mut score = Score::of("smp", &kernel.release, &shown);
+    if !options.brief {
+        for (name, command) in STOPS {
+            match stops(&kernel, &files, &machine, name, command)? {
+                true => score.passed += 1,
+                false => score.failed += 1,
+            }
+        }
+    }
+    Ok(score)
+}
+
+/// Ways in which a machine stops for good.
+const STOPS: [(&str, &str); 3] = [
+    ("reboot", "busybox reboot -f"),
+    ("power-off", "busybox poweroff -f"),
+    ("panic", "sh -c 'echo c >/proc/sysrq-trigger'"),
+];
+
+/// Whether a machine stops that way while processors are lent, without a complaint of its kernel
+/// about anything else.
+fn stops(
+    kernel: &Kernel,
+    files: &Files,
+    machine: &Machine,
+    name: &str,
+    command: &str,
+) -> Result<bool> {
+    let mut script = std::fs::read_to_string(repo::root().join("tests/smp/cases.sh"))?;
+    script.push_str(&format!("\nstop_for_good {name} {command}\n"));
+    let machine = Machine { limit: Duration::from_secs(300), ..machine.clone() };
+    let shown = guest::run_until_off(kernel, files, &machine, &script)?;
+    let last = shown.split_once(&format!("stopping: {name}")).map(|(_, last)| last);
+    let complaints = ["WARNING:", "soft lockup", "detected stalls", "processor failed"];
+    let right = shown.contains("lent: 1-3")
+        && last.is_some_and(|last| !complaints.iter().any(|complaint| last.contains(complaint)));
+    println!("case stops-by-{name}: {}", if right { "ok" } else { "WRONG" });
+    if !right {
+        println!("{shown}");
+    }
+    Ok(right)
 }
 
 /// The guest's files: fettle, the module for its kernel, programs.

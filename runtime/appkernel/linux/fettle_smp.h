@@ -103,6 +103,8 @@ struct member {
     u64 unfinished;    /* address of an instruction that has to be executed at home */
     u64 delay;
     u64 counted;       /* ticks that were reported to Linux */
+    unsigned long next_page; /* behind those that the last write's fault had mapped */
+    u32 ahead;         /* pages that it mapped ahead */
 };
 
 int members_init(void);
@@ -126,7 +128,7 @@ void state_keys_home(struct thread *thread);
 void state_registers_home(const struct thread *thread, struct pt_regs *regs);
 
 /* faults.c */
-int fault_handle(struct space *space, const struct thread *thread);
+int fault_handle(struct member *member, const struct thread *thread);
 
 /* calls.c: system calls that need more than to be run. */
 enum call_kind { CALL_PLAIN, CALL_WHOLE, CALL_LAST, CALL_OURS };

@@ -53,7 +53,8 @@ static int on_sleep(struct notifier_block *block, unsigned long event, void *dat
 
 static struct notifier_block before_reboot = {.notifier_call = on_stop};
 static struct notifier_block after_panic = {.notifier_call = on_stop};
-static struct notifier_block before_sleep = {.notifier_call = on_sleep};
+/* Before Linux's own, of priority 0, which lets no processor come on line from then on. */
+static struct notifier_block before_sleep = {.notifier_call = on_sleep, .priority = 1};
 
 static int lacks(void)
 {

@@ -260,6 +260,7 @@ void processors_stop_all(void)
     for (rest = LOAD(lent); rest; rest &= rest - 1) {
         u32 index = __builtin_ctzl(rest);
         apic->icr_write(APIC_INT_LEVELTRIG | APIC_INT_ASSERT | APIC_DM_INIT, world_cpu(index)->apic);
+        STORE(world_cpu(index)->is_up, 0); /* or what is left of Linux would wait for it */
     }
 }
 

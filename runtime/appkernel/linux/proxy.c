@@ -212,7 +212,7 @@ static enum outcome on_event(struct member *member, struct thread *thread)
     case EVENT_FAULT:
         if (in_sequence())
             return come_home(thread);
-        if (fault_handle(member->space, thread))
+        if (fault_handle(member, thread))
             return come_home_for(member, thread);
         return task_work_pending(current) ? PAUSED : OUT;
     case EVENT_TRAP:
