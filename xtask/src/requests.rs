@@ -37,8 +37,18 @@ enum Kind {
     Uvicorn,
     /// The same on asyncio's own loop
     Asyncio,
+    /// aiohttp: Redis, then HTTP, then Redis twice at once
+    AiohttpTasks,
+    /// aiohttp: two questions in turn, by threads of a pool
+    AiohttpThreads,
+    /// aiohttp: one question, by tasks that take what is to be asked from a queue
+    AiohttpQueue,
     /// Node.js: two promises, then a third question
     Node,
+    /// Node.js: two questions in turn, over six connections
+    NodeTurns,
+    /// Node.js: two questions at once, over six connections
+    NodeBoth,
 }
 
 impl Kind {

@@ -1,6 +1,6 @@
 """Records a server of a runtime whose tasks ask two questions at once and then a third one, under load.
 
-bed.py FETTLE FOLDER go|uvicorn|asyncio|node CLIENTS REQUESTS. The server says which request went over which
+bed.py FETTLE FOLDER KIND CLIENTS REQUESTS, KIND one of `programs` below. The server says which request went over which
 connection, which Fettle never sees. Leaves FOLDER/bed.fettle, and FOLDER/truth as tests/requests/bed.py does:
 a line for each connection, its two ports and the numbers of the requests that went over it in order.
 """
@@ -27,7 +27,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-front, asked = free_port(), free_port()
+front, asked, store = free_port(), free_port(), free_port()
 go = f"{folder}/server"
 subprocess.run(["go", "build", "-o", go, f"{here}/server.go"], check=True,
                env={**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "off"})
@@ -37,15 +37,21 @@ programs = {
     "node": f"node {here}/server.js {front} {asked} {log}",
     "uvicorn": f"/usr/bin/python3 {here}/server.py {front} {asked} {log} uvloop",
     "asyncio": f"/usr/bin/python3 {here}/server.py {front} {asked} {log} asyncio",
+    **{f"aiohttp-{mode}": f"/usr/bin/python3 {here}/store.py {front} {asked} {store} {log} {mode}"
+       for mode in ["tasks", "threads", "queue"]},
+    **{f"node-{mode}": f"node {here}/pool.js {front} {asked} {log} {mode}" for mode in ["turns", "both"]},
 }
 with open(f"{folder}/servers.sh", "w") as script:
     script.write(f"""
 {go} answer {asked} &
 servers="$!"
+redis-server --port {store} --save '' --appendonly no --daemonize no > /dev/null &
+servers="$servers $!"
 {programs[kind]} &
 servers="$servers $!"
 echo $$ > {folder}/sh.pid
 trap 'kill $servers' TERM
+wait
 wait
 wait
 """)
@@ -72,7 +78,7 @@ def connect(port):
     raise SystemExit(f"nothing listens on port {port}")
 
 
-for port in [asked, front]:
+for port in [asked, store, front]:
     connect(port).close()
 time.sleep(0.3)
 

@@ -52,7 +52,7 @@ func main() {
 	if mode == "answer" {
 		http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Duration(rand.Intn(3000)) * time.Microsecond)
-			fmt.Fprintf(w, "answer to %s", r.URL.Path)
+			fmt.Fprintf(w, "answer to %s from %s", r.URL.Path, port(r.RemoteAddr))
 		})
 	} else {
 		asked := os.Args[3]

@@ -67,10 +67,8 @@ fn what_writes_was_made_by_main() {
     let (mut main, mut mains, mut others, mut threads) = (0, 0, 0, 0);
     for reported in &recorded.reported {
         match reported.event {
-            Event::Task => drop(running.insert(reported.number("tid"), reported.number("task"))),
-            Event::TaskMade => {
-                drop(makers.insert(reported.number("made"), reported.number("task")))
-            }
+            Event::Task => _ = running.insert(reported.number("tid"), reported.number("task")),
+            Event::TaskMade => _ = makers.insert(reported.number("made"), reported.number("task")),
             Event::Write if reported.number("fd") == 1 => {
                 let context = running.get(&reported.number("tid")).copied().unwrap_or(0);
                 let is_first = reported.number("tid") == reported.number("pid");

@@ -15,6 +15,10 @@ pub(super) enum How {
     Last,
     /// A thread that has read no question asks: another has handed it over.
     Handed,
+    /// A task that takes its work from a queue asks, and queues are taken from in order.
+    InOrder,
+    /// It has waited longest for the connection that has just become free.
+    Pooled,
 }
 
 /// What else bears on it.
@@ -50,6 +54,8 @@ fn likely(how: How, setting: Setting) -> u16 {
     let chance = all / candidates.max(1);
     let beyond = match how {
         How::Handed => 50,
+        How::InOrder => 80,
+        How::Pooled => 95,
         _ if is_shared => 65,
         How::Confirmed if asks_once || is_prompt => 97,
         How::Last if is_prompt => 97,
@@ -60,13 +66,60 @@ fn likely(how: How, setting: Setting) -> u16 {
     u16::try_from(chance + beyond).unwrap_or(CERTAIN)
 }
 
+/// How much of what a process has asked may have been taken for another question's, since it began. A question that
+/// is answered lacks nothing if none of the choices since it was read should have been for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Doubt {
+    /// The negative logarithm of how likely none of them should have been.
+    sum: f64,
+}
+
+/// What is more likely than this, in thousandths, is not called a choice.
+const SURE: u16 = 990;
+
+impl Doubt {
+    /// One question of several was chosen: each of the others may have been meant, and all alike.
+    pub fn add(&mut self, certainty: Certainty) {
+        if let Certainty::Chosen { candidates, likely } = certainty {
+            let others = f64::from(candidates.saturating_sub(1).max(1));
+            let missed = f64::from(CERTAIN.saturating_sub(likely)) / f64::from(CERTAIN) / others;
+            self.sum -= (-missed.min(0.999)).ln_1p();
+        }
+    }
+
+    /// How certain it is that a question lacks nothing that was read when the doubt was `before`, one of so many.
+    pub fn since(self, before: Doubt, candidates: usize) -> Certainty {
+        let likely = ((before.sum - self.sum).exp() * f64::from(CERTAIN)).round() as u16;
+        let candidates = u32::try_from(candidates).unwrap_or(u32::MAX).max(2);
+        match likely < SURE {
+            true => Certainty::Chosen { candidates, likely },
+            false => Certainty::Seen,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn what_was_chosen_for_others_is_in_doubt() {
+        let mut doubt = Doubt::default();
+        let before = doubt;
+        doubt.add(Certainty::Seen);
+        doubt.add(Certainty::OnlyCandidate);
+        assert_eq!(doubt.since(before, 5), Certainty::Seen);
+        // One in two may have been of one of the two others.
+        doubt.add(Certainty::Chosen { candidates: 3, likely: 500 });
+        assert_eq!(doubt.since(before, 3), Certainty::Chosen { candidates: 3, likely: 750 });
+        assert_eq!(doubt.since(doubt, 3), Certainty::Seen);
+        (0..10_000).for_each(|_| doubt.add(Certainty::Chosen { candidates: 2, likely: 0 }));
+        assert_eq!(doubt.since(before, 3), Certainty::Chosen { candidates: 3, likely: 0 });
+    }
+
+    #[test]
     fn more_candidates_are_never_more_certain() {
-        for how in [How::Confirmed, How::Last, How::Handed] {
+        for how in [How::Confirmed, How::Last, How::Handed, How::InOrder, How::Pooled] {
             for bits in 0..8 {
                 let of = |candidates| {
                     let [is_prompt, asks_once, is_shared] = [1, 2, 4].map(|bit| bits & bit != 0);

@@ -6,20 +6,21 @@
 //! made it. The first ones are made where a question was read, or where a connection was taken: those work for
 //! whatever is asked on that connection.
 //!
-//! The event loop reads in contexts of its own. A transport of asyncio's does so in one that goes back to the one that
-//! opened the connection, which says nothing of who uses it now; the loop of uvloop reads and sends everything
+//! The event loop reads in contexts of its own. A transport of asyncio's does so in one that goes back to the task
+//! that has opened the connection, which says nothing of the one that uses it now; the loop of uvloop reads and sends everything
 //! in one context. So what has just been read decides what such a context makes, and uvloop's loop sends for the
 //! context that has left the bytes to it.
 //!
 //! What is not seen is an item that a task takes from a queue of the program's own: a task that lives longer than
-//! what it was made for works for no request that is known, and what it asks is a choice.
+//! what it was made for works for no question that is known, and what it asks is a choice: queues are taken from in
+//! order, so it is the oldest question for which nothing was asked yet. All others may lack it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use fettle_requests::{CERTAIN, Certainty};
 
-use super::certain::{How, Setting, certainty};
+use super::certain::{Doubt, How, Setting, certainty};
 
 /// Names a context: its process, and its address there.
 type ContextId = (u32, u64);
@@ -63,6 +64,9 @@ const KNOWN_MAX: usize = 1 << 18;
 /// Stands for the sockets on which connections are taken.
 const NO_SOCKET: u64 = u64::MAX;
 
+/// Open questions of a process that are looked at for the one that is chosen.
+const CANDIDATES_MAX: usize = 1 << 10;
+
 /// Pieces that wait to be sent on a socket.
 const QUEUED_MAX: usize = 64;
 
@@ -77,13 +81,32 @@ pub(super) enum Sent {
     Nobody,
 }
 
+/// A process with contexts.
+#[derive(Default)]
+struct Process {
+    /// Its questions that are not answered yet, by number, which is their order.
+    open: BTreeMap<u64, Question>,
+    doubt: Doubt,
+}
+
+/// A question that is not answered yet.
+struct Question {
+    socket: u64,
+    /// How often something was asked for it, and how much of that is not answered yet.
+    asked: u32,
+    under_way: u32,
+    /// What there was of doubt when it was read.
+    doubt_before: Doubt,
+}
+
 /// What is known of all processes with contexts.
 #[derive(Default)]
 pub(super) struct Contexts {
     /// The context that each thread runs.
     running: FxHashMap<u32, ContextId>,
-    /// How many questions are open in each process.
-    processes: FxHashMap<u32, u32>,
+    processes: FxHashMap<u32, Process>,
+    /// For which question a context has asked last by choice.
+    chosen: FxHashMap<ContextId, Asker>,
     work: FxHashMap<ContextId, Work>,
     /// Contexts that read from several connections: those of uvloop's loops.
     loops: FxHashSet<ContextId>,
@@ -93,6 +116,8 @@ pub(super) struct Contexts {
     last: FxHashMap<u32, Last>,
     /// For whom a loop will send on a socket, in order.
     queued: FxHashMap<u64, VecDeque<Option<(Asker, Certainty)>>>,
+    /// Sockets by which a process notifies itself.
+    own: FxHashSet<u64>,
     numbers: u64,
 }
 
@@ -118,6 +143,7 @@ impl Contexts {
         let made = (process, made);
         self.loops.remove(&made);
         self.reads.remove(&made);
+        self.chosen.remove(&made);
         let last = self.last.get(&thread).copied();
         let work = match last {
             Some(last) if last.reader == maker.1 => Some(last.work),
@@ -179,17 +205,44 @@ impl Contexts {
         self.last.insert(thread, Last { work, reader });
     }
 
+    /// A process has made two sockets for itself: threads wake their event loop by them.
+    pub fn paired(&mut self, sockets: [u64; 2]) {
+        if self.own.len() < KNOWN_MAX {
+            self.own.extend(sockets);
+        }
+    }
+
+    /// Whether it has, known also of processes that are not known to have contexts.
+    pub fn is_own(&self, socket: u64) -> bool {
+        self.own.contains(&socket)
+    }
+
+    /// One of these is gone.
+    pub fn unpaired(&mut self, socket: u64) {
+        self.own.remove(&socket);
+    }
+
     /// A socket is gone.
     pub fn closed(&mut self, process: u32, socket: u64) {
-        if let Some(Socket::Served { is_open: true, .. }) = self.sockets.remove(&socket) {
-            self.count(process, -1);
+        match self.sockets.remove(&socket) {
+            Some(Socket::Served { is_open: true, number, .. }) => {
+                self.processes.entry(process).or_default().open.remove(&number);
+            }
+            Some(Socket::Asked { asker, is_answered: false, .. }) => self.is_over(process, asker),
+            _ => {}
         }
         self.queued.remove(&socket);
     }
 
-    fn count(&mut self, process: u32, by: i32) {
-        let open = self.processes.entry(process).or_default();
-        *open = open.saturating_add_signed(by);
+    fn question(&mut self, process: u32, asker: Option<Asker>) -> Option<&mut Question> {
+        self.processes.get_mut(&process)?.open.get_mut(&asker?.number)
+    }
+
+    /// What was asked for a question is answered.
+    fn is_over(&mut self, process: u32, asker: Option<Asker>) {
+        if let Some(question) = self.question(process, asker) {
+            question.under_way = question.under_way.saturating_sub(1);
+        }
     }
 
     /// Bytes were read.
@@ -202,7 +255,10 @@ impl Contexts {
         }
         let work = match self.sockets.get_mut(&socket) {
             Some(Socket::Asked { asker, is_answered, .. }) => {
-                *is_answered = true;
+                let asker = *asker;
+                if !std::mem::replace(is_answered, true) {
+                    self.is_over(process, asker);
+                }
                 asker.map(Work::For)
             }
             Some(Socket::Served { is_open: true, number, .. }) => {
@@ -213,7 +269,10 @@ impl Contexts {
                 let number = self.numbers;
                 let served = Socket::Served { number, is_open: true, is_answered: false };
                 self.sockets.insert(socket, served);
-                self.count(process, 1);
+                let process = self.processes.entry(process).or_default();
+                let doubt_before = process.doubt;
+                let question = Question { socket, asked: 0, under_way: 0, doubt_before };
+                process.open.insert(number, question);
                 Some(Work::For(Asker { socket, number }))
             }
         };
@@ -223,23 +282,43 @@ impl Contexts {
         }
     }
 
-    /// For whom a context sends, and how certain that is; `None` if it is not known.
-    fn works_for(&self, thread: u32, id: ContextId) -> Option<(Asker, Certainty)> {
+    /// For whom a context sends, and how certain that is; `None` if there is no question.
+    fn works_for(&mut self, thread: u32, id: ContextId) -> Option<(Asker, Certainty)> {
         let last = self.last.get(&thread).copied();
         let by_reader =
             last.filter(|last| last.reader == id.1).and_then(|last| self.asker(last.work));
-        let asker = by_reader.or_else(|| self.asker_of(id));
-        if let Some(asker) = asker {
-            return Some((asker, Certainty::Seen));
+        match by_reader.or_else(|| self.asker_of(id)) {
+            Some(asker) => Some((asker, Certainty::Seen)),
+            None => {
+                let last = last.and_then(|last| self.asker(last.work));
+                let asker = self.choose(id, last)?;
+                self.chosen.insert(id, asker);
+                Some((asker, self.doubt(id.0)))
+            }
         }
-        let asker = last.and_then(|last| self.asker(last.work))?;
-        Some((asker, certainty(How::Last, self.setting(id.0))))
     }
 
-    fn setting(&self, process: u32) -> Setting {
-        let candidates = self.processes.get(&process).copied().unwrap_or_default();
+    /// The question that a context works for that takes its work from where it is not seen.
+    fn choose(&self, id: ContextId, last: Option<Asker>) -> Option<Asker> {
+        let open = &self.processes.get(&id.0)?.open;
+        let asker = |(number, of): (&u64, &Question)| Asker { socket: of.socket, number: *number };
+        let mut all = open.iter().take(CANDIDATES_MAX);
+        let unasked = all.find(|(_, of)| of.asked == 0).map(asker);
+        let before = self.chosen.get(&id).copied().filter(|of| open.contains_key(&of.number));
+        let idle = || open.iter().take(CANDIDATES_MAX).find(|(_, of)| of.under_way == 0).map(asker);
+        let last = last.filter(|of| open.contains_key(&of.number));
+        unasked.or(before).or(last).or_else(idle).or_else(|| open.iter().next().map(asker))
+    }
+
+    /// One of the open questions is chosen: how certain that is. The others may lack it.
+    fn doubt(&mut self, process: u32) -> Certainty {
+        let process = self.processes.entry(process).or_default();
+        let candidates = u32::try_from(process.open.len()).unwrap_or(u32::MAX);
         let (is_prompt, asks_once, is_shared) = (false, false, false);
-        Setting { candidates, is_prompt, asks_once, is_shared, base: CERTAIN }
+        let setting = Setting { candidates, is_prompt, asks_once, is_shared, base: CERTAIN };
+        let certainty = certainty(How::InOrder, setting);
+        process.doubt.add(certainty);
+        certainty
     }
 
     /// A context leaves bytes for a socket to its loop.
@@ -257,59 +336,67 @@ impl Contexts {
     /// Bytes were sent.
     pub fn sent(&mut self, (process, thread): (u32, u32), socket: u64) -> Sent {
         self.forget_if_too_much();
-        if let Some(Socket::Served { is_open, is_answered, .. }) = self.sockets.get_mut(&socket) {
+        if let Some(Socket::Served { is_open, is_answered, number }) = self.sockets.get_mut(&socket)
+        {
             let goes_on = std::mem::replace(is_answered, true) && !*is_open;
-            if std::mem::take(is_open) {
-                self.count(process, -1);
-            }
-            return match goes_on {
-                true => Sent::For(socket, Certainty::Seen),
-                false => Sent::AsSeen(Certainty::Seen),
+            *is_open = false;
+            let number = *number;
+            let process = self.processes.entry(process).or_default();
+            let candidates = process.open.len();
+            let question = process.open.remove(&number);
+            return match question {
+                // What was chosen for others may have been this one's.
+                Some(question) => {
+                    let certainty = process.doubt.since(question.doubt_before, candidates);
+                    Sent::AsSeen(certainty)
+                }
+                None if goes_on => Sent::For(socket, Certainty::Seen),
+                None => Sent::AsSeen(Certainty::Seen),
             };
         }
         let id = self.running.get(&thread).copied();
         let before = match self.sockets.get(&socket) {
             Some(Socket::Asked { asker, is_answered: false, certainty }) => {
-                Some((*asker, *certainty))
+                Some(asker.map(|asker| (asker, *certainty)))
             }
             _ => None,
         };
         // What a loop leaves over and sends later is of the same question.
         let is_loop = id.is_some_and(|id| self.loops.contains(&id));
-        let (asker, certainty) = match (self.queued.remove(&socket), before) {
+        let found = match (self.queued.remove(&socket), before) {
             (Some(queued), _) => self.of_queued(process, &queued),
             (None, Some(before)) if is_loop => before,
             (None, before) => match id.and_then(|id| self.works_for(thread, id)) {
-                Some((asker, Certainty::Seen)) => (Some(asker), Certainty::Seen),
-                found => before
-                    .or_else(|| found.map(|(asker, certainty)| (Some(asker), certainty)))
-                    .unwrap_or_else(|| (None, self.nobody(process))),
+                Some((asker, Certainty::Seen)) => Some((asker, Certainty::Seen)),
+                found => before.unwrap_or(found),
             },
         };
+        let (asker, certainty) = match found {
+            Some((asker, certainty)) => (Some(asker), certainty),
+            None => (None, Certainty::Seen),
+        };
+        if before.is_none_or(|before| before.map(|of| of.0) != asker)
+            && let Some(question) = self.question(process, asker)
+        {
+            question.asked += 1;
+            question.under_way += 1;
+        }
         self.sockets.insert(socket, Socket::Asked { asker, is_answered: false, certainty });
         match asker {
             Some(asker) => Sent::For(asker.socket, certainty),
-            None if certainty == Certainty::Seen => Sent::Nobody,
-            None => Sent::AsSeen(certainty),
+            None if id.is_none() => Sent::AsSeen(self.doubt(process)),
+            None => Sent::Nobody,
         }
     }
 
     /// What several contexts have left is sent at once: it is taken for the first one's.
     fn of_queued(
-        &self,
+        &mut self,
         process: u32,
         queued: &VecDeque<Option<(Asker, Certainty)>>,
-    ) -> (Option<Asker>, Certainty) {
-        match queued.front().copied().flatten() {
-            Some((asker, certainty)) if queued.len() == 1 => (Some(asker), certainty),
-            Some((asker, _)) => (Some(asker), certainty(How::Handed, self.setting(process))),
-            None => (None, self.nobody(process)),
-        }
-    }
-
-    /// How certain it is that what is sent is for whom the thread seems to work, where no context says so.
-    fn nobody(&self, process: u32) -> Certainty {
-        certainty(How::Last, self.setting(process))
+    ) -> Option<(Asker, Certainty)> {
+        let (asker, certainty) = queued.front().copied().flatten()?;
+        Some((asker, if queued.len() == 1 { certainty } else { self.doubt(process) }))
     }
 
     /// No event says when a context is over.
@@ -322,12 +409,14 @@ impl Contexts {
             self.reads.len(),
             self.queued.len(),
             self.last.len(),
+            self.chosen.len(),
         ];
         if known.into_iter().any(|known| known > KNOWN_MAX) {
             let processes = std::mem::take(&mut self.processes);
             *self = Contexts { numbers: self.numbers, ..Contexts::default() };
             if processes.len() <= KNOWN_MAX {
-                self.processes = processes.into_keys().map(|process| (process, 0)).collect();
+                let known = processes.into_keys().map(|process| (process, Process::default()));
+                self.processes = known.collect();
             }
         }
     }
@@ -464,12 +553,23 @@ mod tests {
         asked(&mut contexts, FIRST, 10, 20);
         asked(&mut contexts, SECOND, 11, 21);
         contexts.polled(LOOP.1);
-        let Sent::AsSeen(certainty) = sends(&mut contexts, LOOP, 50, ASKED) else { panic!() };
-        assert_eq!((certainty.is_choice(), certainty.candidates()), (true, 2));
-        // With none that waits, it works for none.
-        for (task, socket) in [(20, FIRST), (21, SECOND)] {
-            sends(&mut contexts, LOOP, task, socket);
+        // Queues are taken from in order.
+        for (asked, expected) in [(ASKED, FIRST), (ASKED_TOO, SECOND)] {
+            let Sent::For(socket, certainty) = sends(&mut contexts, LOOP, 50, asked) else {
+                panic!()
+            };
+            assert_eq!(
+                (socket, certainty.is_choice(), certainty.candidates()),
+                (expected, true, 2)
+            );
+            contexts.read(LOOP, asked);
+            contexts.polled(LOOP.1);
         }
+        // Either may have been the other's.
+        let Sent::AsSeen(certainty) = sends(&mut contexts, LOOP, 20, FIRST) else { panic!() };
+        assert!(certainty.is_choice() && certainty.likely() < 900, "{certainty:?}");
+        // With none that waits, it works for none.
+        sends(&mut contexts, LOOP, 21, SECOND);
         assert_eq!(sends(&mut contexts, LOOP, 50, ASKED_TOO), Sent::Nobody);
     }
 

@@ -21,7 +21,8 @@ use std::collections::VecDeque;
 
 use fettle_requests::{CERTAIN, Certainty};
 
-use super::certain::{How, Setting, certainty};
+use super::certain::{Doubt, How, Setting, certainty};
+use super::pools::AllPools;
 
 /// Names an exchange.
 pub(super) type ExchangeId = u64;
@@ -39,6 +40,8 @@ pub(super) enum Sent {
     AnswerGoesOn,
     /// They are of an exchange that waits for its decision.
     InDoubt(ExchangeId),
+    /// They are for the question on this socket, so certainly.
+    For(u64, Certainty),
 }
 
 /// Where an event happens.
@@ -54,6 +57,9 @@ const KNOWN_MAX: usize = 1 << 18;
 /// Answers of a turn, and questions, that are remembered.
 const TURN_MAX: usize = 1 << 10;
 
+/// Answered questions after which it is known whether a process asks once for each.
+const PROXY_AFTER: u64 = 64;
+
 /// What is known of all processes.
 #[derive(Default)]
 pub(super) struct EventLoops {
@@ -65,6 +71,7 @@ pub(super) struct EventLoops {
     exchanges: FxHashMap<ExchangeId, Exchange>,
     processes: FxHashMap<u32, Process>,
     threads: FxHashMap<u32, Thread>,
+    pools: AllPools,
     /// Numbers given to questions and exchanges.
     numbers: u64,
     decisions: Vec<Decision>,
@@ -81,12 +88,23 @@ struct Question {
     exchanges: Vec<ExchangeId>,
     /// There was one that has turned out to be.
     was_asked_for: bool,
+    /// What there was of doubt in its process when it was read.
+    doubt_before: Doubt,
 }
 
 impl Question {
     fn new(at: At, number: u64, is_open: bool) -> Question {
         let exchanges = Vec::new();
-        Question { number, at, is_open, answered: None, exchanges, was_asked_for: false }
+        let doubt_before = Doubt::default();
+        Question {
+            number,
+            at,
+            is_open,
+            answered: None,
+            exchanges,
+            was_asked_for: false,
+            doubt_before,
+        }
     }
 
     /// Whether it is the one that is meant, and waits for its answer.
@@ -104,6 +122,8 @@ struct Exchange {
     round: u64,
     /// There are others that it may be for.
     is_in_doubt: bool,
+    /// It has waited for a connection, and which question it is for follows from that.
+    is_pooled: bool,
     /// What bears on how certain it is.
     setting: Setting,
 }
@@ -121,10 +141,21 @@ struct Process {
     /// Questions that it was asked, and that it has asked.
     was_asked: u64,
     has_asked: u64,
+    doubt: Doubt,
     /// Threads that had several questions at once.
     loops: u32,
     /// A thread of its had several questions at once.
     has_loop: bool,
+    has_polled: bool,
+}
+
+impl Process {
+    /// Whether it is known to ask once for each question.
+    fn is_proxy(&self) -> bool {
+        let open = self.open_questions as u64;
+        let answered = self.was_asked.saturating_sub(open);
+        answered >= PROXY_AFTER.max(4 * open) && self.has_asked <= answered + answered / 4 + open
+    }
 }
 
 /// Answers that a thread has read, and the clients that it has answered then: what it reads next begins
@@ -200,15 +231,30 @@ impl EventLoops {
 
     /// A connection was taken: the peer that speaks there asks.
     pub fn accepted(&mut self, at: At, socket: u64) {
-        self.closed(socket);
+        self.closed(at.process, socket);
         self.forget_if_too_much();
         let number = self.number();
         let question = Question::new(at, number, false);
         self.questions.insert(socket, question);
     }
 
+    /// A connection is being opened, for what the thread works for.
+    pub fn opens(&mut self, at: At, socket: u64) {
+        if self.polls(at.process) {
+            let last = self.threads.get(&at.thread).and_then(|thread| thread.last);
+            let opener = last.filter(|asker| self.is_open(*asker));
+            self.pools.opens(at.process, socket, opener.map(|asker| asker.number));
+            if let Some(thread) = self.threads.get_mut(&at.thread) {
+                thread.fresh.retain(|fresh| Some(*fresh) != opener);
+            }
+        }
+    }
+
     /// A socket is gone.
-    pub fn closed(&mut self, socket: u64) {
+    pub fn closed(&mut self, process: u32, socket: u64) {
+        if self.asked.contains_key(&socket) {
+            self.pools.closed(process, socket);
+        }
         self.close_question(socket);
         self.questions.remove(&socket);
         if let Some(id) = self.asked.remove(&socket)
@@ -219,8 +265,9 @@ impl EventLoops {
     }
 
     /// A thread waits for what comes next: the turn is over.
-    pub fn waits(&mut self, thread: u32) {
+    pub fn waits(&mut self, At { process, thread, .. }: At) {
         self.explain(thread);
+        self.turn_of_pools(process);
         let Some(thread) = self.threads.get_mut(&thread) else { return };
         thread.last = None;
         thread.fresh.clear();
@@ -228,6 +275,16 @@ impl EventLoops {
         let mut left = std::mem::take(&mut thread.left);
         left.append(&mut thread.stretch.ins);
         left.into_iter().for_each(|id| self.decide(id, None, How::Last));
+    }
+
+    fn turn_of_pools(&mut self, process: u32) {
+        self.processes.entry(process).or_default().has_polled = true;
+        self.pools.waits(process);
+    }
+
+    /// Whether it is an event loop, as far as is known.
+    fn polls(&self, process: u32) -> bool {
+        self.processes.get(&process).is_some_and(|process| process.has_polled)
     }
 
     /// Which client got which answer, when a stretch is over.
@@ -302,7 +359,8 @@ impl EventLoops {
     }
 
     /// It has looked what there is, and would not have waited: a loop that has more to do.
-    pub fn looked(&mut self, thread: u32) {
+    pub fn looked(&mut self, At { process, thread, .. }: At) {
+        self.turn_of_pools(process);
         if let Some(thread) = self.threads.get_mut(&thread) {
             thread.polls += 1;
         }
@@ -310,6 +368,7 @@ impl EventLoops {
 
     /// It has waited, or looked.
     pub fn polled(&mut self, at: At) {
+        self.turn_of_pools(at.process);
         let Some(thread) = self.threads.get_mut(&at.thread) else { return };
         thread.round += 1;
         thread.polls += 1;
@@ -326,18 +385,21 @@ impl EventLoops {
     /// Bytes were read.
     pub fn read(&mut self, at: At, socket: u64) {
         match self.asked.get(&socket) {
-            Some(id) => self.read_answer(at, *id),
+            Some(id) => self.read_answer(at, socket, *id),
             None => self.read_question(at, socket),
         }
     }
 
-    fn read_answer(&mut self, at: At, id: ExchangeId) {
+    fn read_answer(&mut self, at: At, socket: u64, id: ExchangeId) {
         let thread = self.threads.entry(at.thread).or_default();
         let Some(exchange) = self.exchanges.get_mut(&id) else {
             thread.last = None;
             return;
         };
-        exchange.is_answered = true;
+        if !std::mem::replace(&mut exchange.is_answered, true) {
+            let asker = exchange.for_whom.map(|asker| asker.number);
+            self.pools.answered(at.process, socket, asker);
+        }
         thread.last = exchange.for_whom;
         thread.last_poll = thread.polls;
         thread.last_likely = certainty(How::Last, exchange.setting).likely();
@@ -361,9 +423,10 @@ impl EventLoops {
         if self.questions.get(&socket).is_none_or(|question| !question.is_open) {
             self.forget_if_too_much();
             let number = self.number();
-            let question = Question::new(at, number, true);
-            self.questions.insert(socket, question);
+            let mut question = Question::new(at, number, true);
             let process = self.processes.entry(at.process).or_default();
+            question.doubt_before = process.doubt;
+            self.questions.insert(socket, question);
             let thread = self.threads.entry(at.thread).or_default();
             process.open_questions += 1;
             thread.open_questions += 1;
@@ -371,6 +434,9 @@ impl EventLoops {
             process.has_loop |= thread.open_questions > 1;
             if thread.open_questions > 1 && !std::mem::replace(&mut thread.is_loop, true) {
                 process.loops += 1;
+            }
+            if process.has_polled {
+                self.pools.question(at.process, number, socket);
             }
             thread.fresh.push_back(Asker { socket, number });
             if thread.fresh.len() > TURN_MAX {
@@ -385,7 +451,7 @@ impl EventLoops {
     }
 
     /// Bytes were sent.
-    pub fn sent(&mut self, at: At, socket: u64) -> Sent {
+    pub fn sent(&mut self, at: At, (socket, remote): (u64, u64)) -> Sent {
         if let Some(question) = self.questions.get(&socket) {
             let thread = self.threads.entry(at.thread).or_default();
             thread.last = None;
@@ -393,20 +459,22 @@ impl EventLoops {
             if question.answered.is_some_and(goes_on) {
                 return Sent::AnswerGoesOn;
             }
-            self.answer(at, socket);
-            return Sent::AsSeen(Certainty::Seen);
+            return Sent::AsSeen(self.answer(at, socket));
         }
         match self.asked.get(&socket).and_then(|id| Some((*id, self.exchanges.get(id)?))) {
-            Some((id, exchange)) if !exchange.is_answered => match exchange.is_in_doubt {
-                true => Sent::InDoubt(id),
-                false => Sent::AsSeen(certainty(How::Last, exchange.setting)),
+            Some((id, exchange)) if !exchange.is_answered => match exchange.for_whom {
+                Some(asker) if exchange.is_pooled => {
+                    Sent::For(asker.socket, certainty(How::Pooled, exchange.setting))
+                }
+                _ if exchange.is_in_doubt => Sent::InDoubt(id),
+                _ => Sent::AsSeen(certainty(How::Last, exchange.setting)),
             },
-            _ => self.ask(at, socket),
+            _ => self.ask(at, (socket, remote)),
         }
     }
 
     /// A new exchange: its attribution is in doubt if there are several questions that it may be for.
-    fn ask(&mut self, at: At, socket: u64) -> Sent {
+    fn ask(&mut self, at: At, (socket, remote): (u64, u64)) -> Sent {
         self.forget_if_too_much();
         let id = self.number();
         self.asked.insert(socket, id);
@@ -424,42 +492,64 @@ impl EventLoops {
         };
         if !process.has_loop {
             // A thread that works for one question at a time.
+            if process.has_polled {
+                let asker = thread.last.map(|asker| asker.number);
+                self.pools.asker(at.process, socket);
+                self.pools.asks(at.process, (socket, remote), asker);
+            }
             return Sent::AsSeen(match thread.open_questions {
                 0 => certainty(How::Handed, setting),
                 _ => Certainty::Seen,
             });
         }
         let is_in_doubt = setting.candidates > 1;
-        // Of several questions that it has read, the last one need not be the one.
-        thread.last = thread.last.filter(|_| thread.fresh.len() < 2);
-        thread.fresh.pop_front();
+        let pooled = self.pools.asker(at.process, socket);
+        // Of proxies, the way of the answer says more.
+        let pooled = pooled.filter(|_| is_in_doubt && !process.is_proxy());
+        let is_pooled = pooled.is_some();
+        match pooled {
+            Some((number, socket)) => {
+                let asker = Asker { socket, number };
+                thread.fresh.retain(|fresh| *fresh != asker);
+                thread.last = Some(asker);
+            }
+            None => {
+                // Of several questions that it has read, the last one need not be the one.
+                thread.last = thread.last.filter(|_| thread.fresh.len() < 2);
+                thread.fresh.pop_front();
+            }
+        }
         let last = thread.last;
         let question = last.and_then(|asker| self.open_question(asker));
         let for_whom = last.filter(|_| question.is_some());
         if let Some(question) = question {
             question.exchanges.push(id);
         }
-        let exchange = Exchange {
-            sent_ns: at.ns,
-            for_whom,
-            is_answered: false,
-            round: 0,
-            is_in_doubt,
-            setting,
-        };
+        let (sent_ns, is_answered, round) = (at.ns, false, 0);
+        let exchange =
+            Exchange { sent_ns, for_whom, is_answered, round, is_in_doubt, is_pooled, setting };
         self.exchanges.insert(id, exchange);
-        match is_in_doubt {
-            true => Sent::InDoubt(id),
-            false => Sent::AsSeen(certainty(How::Last, setting)),
+        self.pools.asks(at.process, (socket, remote), for_whom.map(|asker| asker.number));
+        let likely = certainty(if is_pooled { How::Pooled } else { How::Last }, setting);
+        if let Some(process) = self.processes.get_mut(&at.process) {
+            process.doubt.add(likely);
+        }
+        match for_whom {
+            Some(asker) if is_pooled => Sent::For(asker.socket, likely),
+            _ if is_in_doubt => Sent::InDoubt(id),
+            _ => Sent::AsSeen(likely),
         }
     }
 
-    /// A client is answered.
-    fn answer(&mut self, at: At, socket: u64) {
+    /// A client is answered. How certain it is that nothing for its question was taken for another's.
+    fn answer(&mut self, at: At, socket: u64) -> Certainty {
         let thread = self.threads.entry(at.thread).or_default();
         let Some(question) = self.questions.get(&socket).filter(|question| question.is_open) else {
-            return;
+            return Certainty::Seen;
         };
+        let doubt = self.processes.get(&at.process).map_or(Certainty::Seen, |process| {
+            process.doubt.since(question.doubt_before, process.open_questions)
+        });
         let asker = Asker { socket, number: question.number };
         thread.fresh.retain(|fresh| *fresh != asker);
         let exchanges = &self.exchanges;
@@ -499,6 +589,7 @@ impl EventLoops {
                 exchange.for_whom = None;
             }
         }
+        doubt
     }
 
     fn is_open(&self, asker: Asker) -> bool {
@@ -516,6 +607,13 @@ impl EventLoops {
             if let Some(process) = self.processes.get_mut(&question.at.process) {
                 process.open_questions = process.open_questions.saturating_sub(1);
             }
+            let (process, number) = (question.at.process, question.number);
+            if let Some((connection, number, socket)) = self.pools.over(process, number) {
+                let exchange = self.asked.get(&connection);
+                if let Some(exchange) = exchange.and_then(|id| self.exchanges.get_mut(id)) {
+                    exchange.for_whom = Some(Asker { socket, number });
+                }
+            }
             if let Some(thread) = self.threads.get_mut(&question.at.thread) {
                 thread.open_questions = thread.open_questions.saturating_sub(1);
             }
@@ -530,7 +628,10 @@ impl EventLoops {
             question.exchanges.retain(|other| *other != id);
             question.was_asked_for |= for_whom.is_none();
         }
-        self.decisions.push((id, for_whom, certainty(how, exchange.setting)));
+        // Nothing waits for what is known already.
+        if !exchange.is_pooled {
+            self.decisions.push((id, for_whom, certainty(how, exchange.setting)));
+        }
     }
 
     fn number(&mut self) -> u64 {
@@ -559,215 +660,4 @@ impl EventLoops {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Clients' connections, and those to servers.
-    const CLIENTS: [u64; 3] = [10, 11, 12];
-    const ASKED: [u64; 2] = [20, 21];
-
-    /// What a thread does, one after the other.
-    #[derive(Clone, Copy)]
-    enum ThreadAct {
-        Read(u64),
-        Send(u64),
-        Wait,
-        KnownEvent,
-        /// A poll that has not waited.
-        Poll,
-    }
-    use ThreadAct::{KnownEvent, Poll, Read, Send, Wait};
-
-    /// The questions that exchanges turn out to be for, in the order of their decisions, by the place of
-    /// the action that began each. There are three clients; the process works for several at once from
-    /// the start.
-    fn decided(acts: &[ThreadAct]) -> Vec<(usize, Option<u64>)> {
-        let mut event_loops = EventLoops::default();
-        let mut began = FxHashMap::default();
-        let mut decisions = Vec::new();
-        let at = |ns| At { process: 1, thread: 2, ns };
-        CLIENTS.iter().for_each(|socket| event_loops.accepted(at(0), *socket));
-        for (place, act) in acts.iter().enumerate() {
-            let at = at(1 + place as u64);
-            match *act {
-                Read(socket) => event_loops.read(at, socket),
-                Send(socket) => {
-                    if let Sent::InDoubt(exchange) = event_loops.sent(at, socket) {
-                        began.entry(exchange).or_insert(place);
-                    }
-                }
-                KnownEvent => event_loops.reported(2),
-                Poll => event_loops.polled(at),
-                Wait => {
-                    event_loops.waits(2);
-                    event_loops.polled(at);
-                }
-            }
-            decisions
-                .extend(event_loops.decisions().map(|(id, for_whom, _)| (began[&id], for_whom)));
-        }
-        decisions
-    }
-
-    #[test]
-    fn what_was_held_back_is_for_who_gets_the_answer() {
-        // 10's goes on after 12's answer, when a connection is free; 11's, read later, after that.
-        let [a, b, c] = CLIENTS;
-        let [x, y] = ASKED;
-        let held = [
-            Read(c),
-            Read(a),
-            Send(x),
-            Wait,
-            Read(b),
-            Wait,
-            Read(x),
-            Send(c),
-            Send(x),
-            Send(y),
-            Wait,
-            Read(y),
-            Send(b),
-            Wait,
-            Read(x),
-            Send(a),
-            Wait,
-        ];
-        assert_eq!(decided(&held), [(2, Some(c)), (9, Some(b)), (8, Some(a))]);
-        // Answers that are for something else are read in between.
-        let among = [
-            Read(a),
-            Read(b),
-            Read(c),
-            Send(x),
-            Wait,
-            Send(y),
-            Wait,
-            Read(y),
-            Read(x),
-            Send(a),
-            Wait,
-        ];
-        assert_eq!(decided(&among), [(3, Some(a)), (5, None)]);
-    }
-
-    #[test]
-    fn answers_go_on_in_the_order_in_which_they_came() {
-        let [a, b, _] = CLIENTS;
-        let [x, y] = ASKED;
-        let batch =
-            [Read(a), Read(b), Send(x), Send(y), Wait, Read(x), Read(y), Send(a), Send(b), Wait];
-        assert_eq!(decided(&batch), [(3, Some(b)), (2, Some(a))]);
-    }
-
-    #[test]
-    fn who_asks_as_soon_as_it_has_read_needs_no_hindsight() {
-        let [a, b, _] = CLIENTS;
-        let [x, y] = ASKED;
-        let at_once = [
-            Read(a),
-            Send(x),
-            Read(b),
-            Send(y),
-            Wait,
-            Read(y),
-            Wait,
-            Read(x),
-            Send(a),
-            Send(b),
-            Wait,
-        ];
-        // The first exchange has no other question that it could be for.
-        assert_eq!(decided(&at_once), [(3, None)]);
-    }
-
-    #[test]
-    fn a_question_that_is_answered_before_is_not_what_is_asked_for() {
-        // Between 10's answer and its way to 10, 12's goes on.
-        let [a, b, c] = CLIENTS;
-        let [x, y] = ASKED;
-        let mixed = [
-            Read(b),
-            Read(c),
-            Wait,
-            Read(a),
-            Send(x),
-            Wait,
-            Read(x),
-            Send(y),
-            Send(a),
-            Wait,
-            Read(y),
-            Send(c),
-            Wait,
-        ];
-        assert_eq!(decided(&mixed), [(4, None), (7, Some(c))]);
-    }
-
-    #[test]
-    fn who_was_reported_something_else_asks_for_that() {
-        // 11's file is there while 10's question has just been asked.
-        let [a, b, _] = CLIENTS;
-        let [x, y] = ASKED;
-        let reported = [
-            Read(b),
-            Wait,
-            Read(a),
-            Send(x),
-            KnownEvent,
-            Send(y),
-            Wait,
-            Read(y),
-            Send(b),
-            Read(x),
-            Send(a),
-            Wait,
-        ];
-        assert_eq!(decided(&reported), [(5, Some(b)), (3, None)]);
-    }
-
-    #[test]
-    fn what_a_loop_sends_a_round_later_was_read_in_the_round_before() {
-        let [a, b, c] = CLIENTS;
-        let [x, y] = ASKED;
-        // Four times it is plain that it does so.
-        let plain =
-            [Read(a), Read(b), Poll, Send(x), Wait, Read(x), Poll, Send(a), Poll, Send(b), Wait];
-        let mut acts = plain.repeat(4);
-        let before = acts.len();
-        // 11's answer is read before 10's has gone on, and goes on after that.
-        acts.extend([Read(a), Read(b), Read(c), Poll, Send(x), Send(y), Wait]);
-        acts.extend([Read(x), Poll, Read(y), Send(a), Poll, Send(b), Wait]);
-        let (x_asks, y_asks) = (before + 4, before + 5);
-        let reported = decided(&acts);
-        assert!(reported.ends_with(&[(x_asks, Some(a)), (y_asks, Some(b))]), "{reported:?}");
-    }
-
-    #[test]
-    fn an_answer_goes_on_in_the_same_turn() {
-        let mut event_loops = EventLoops::default();
-        let at = |ns| At { process: 1, thread: 2, ns };
-        event_loops.accepted(at(0), 10);
-        event_loops.read(at(1), 10);
-        assert_eq!(event_loops.sent(at(2), 10), Sent::AsSeen(Certainty::Seen));
-        assert_eq!(event_loops.sent(at(3), 10), Sent::AnswerGoesOn);
-        event_loops.waits(2);
-        event_loops.polled(at(4));
-        assert_eq!(event_loops.sent(at(5), 10), Sent::AsSeen(Certainty::Seen));
-    }
-
-    #[test]
-    fn what_nobody_closes_is_forgotten_in_the_end() {
-        let mut event_loops = EventLoops::default();
-        for n in 0..3 * KNOWN_MAX as u64 {
-            event_loops.read(At { process: 1, thread: 2, ns: n }, n);
-            event_loops.sent(At { process: 1, thread: 2, ns: n }, u64::MAX - n);
-        }
-        assert!(
-            event_loops.questions.len() <= KNOWN_MAX + 1
-                && event_loops.exchanges.len() <= KNOWN_MAX + 1
-        );
-        // Every one that is waited for was decided.
-        assert!(event_loops.decisions().count() >= KNOWN_MAX);
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! The field `proxy_attribution` of what is sent: the socket of the question that a proxy sends it for, where that
+//! The field `behalf` of what is sent: the socket of the question that a proxy sends it for, where that
 //! is seen only by what it does later ([`super::event_loops`]). Until then events wait here.
 
 use rustc_hash::FxHashMap;
@@ -62,28 +62,33 @@ struct Role {
     tid: usize,
     socket: usize,
     remote: usize,
+    peer: usize,
     bytes: usize,
     /// A field that has to be this text.
     of: Option<(usize, u32)>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum ThreadAct {
     Accept,
+    Connect,
     Read,
     Send,
     Close,
+    Pair,
     Wait,
     Polled,
     Looked,
     KnownEvent,
 }
 
-const ACTS: [(&str, ThreadAct); 9] = [
+const ACTS: [(&str, ThreadAct); 11] = [
     ("accept", ThreadAct::Accept),
+    ("connect", ThreadAct::Connect),
     ("received", ThreadAct::Read),
     ("sent", ThreadAct::Send),
     ("socket_close", ThreadAct::Close),
+    ("socketpair", ThreadAct::Pair),
     ("poll_begin", ThreadAct::Wait),
     ("poll", ThreadAct::Polled),
     ("poll_look", ThreadAct::Looked),
@@ -115,6 +120,7 @@ impl ProxyAttribution {
                 tid,
                 socket: or_first("socket"),
                 remote: or_first("remote"),
+                peer: or_first("peer"),
                 bytes: or_first("bytes"),
                 of: place(event, "of").zip(program.strings().find("anonymous")),
             });
@@ -138,7 +144,8 @@ impl ProxyAttribution {
 
     /// Whether it needs events of a kind, whatever the schemas do with them.
     pub fn needs(&self, event: EventId) -> bool {
-        self.of_tasks.contains(&Some(event))
+        let role = self.roles.get(event.index()).copied().flatten();
+        self.of_tasks.contains(&Some(event)) || role.is_some_and(|role| role.act == ThreadAct::Pair)
     }
 
     /// Whether it has to see events of a kind.
@@ -201,6 +208,11 @@ impl ProxyAttribution {
         let socket = value(role.socket);
         let is_connected = Some(value(role.remote)) != nothing.map(u64::from);
         let has_bytes = value(role.bytes) as i64 > 0 && is_connected;
+        match role.act {
+            ThreadAct::Pair => self.contexts.paired([socket, value(role.peer)]),
+            ThreadAct::Close => self.contexts.unpaired(socket),
+            _ => {}
+        }
         if self.contexts.has(at.process) {
             self.look_in_context(
                 waiting_at,
@@ -216,17 +228,25 @@ impl ProxyAttribution {
         }
         match role.act {
             ThreadAct::Accept => self.event_loops.accepted(at, socket),
-            ThreadAct::Close => self.event_loops.closed(socket),
-            ThreadAct::Wait => self.event_loops.waits(at.thread),
+            ThreadAct::Close => self.event_loops.closed(at.process, socket),
+            ThreadAct::Pair => return,
+            ThreadAct::Connect => self.event_loops.opens(at, socket),
+            ThreadAct::Wait => self.event_loops.waits(at),
             ThreadAct::Polled => self.event_loops.polled(at),
-            ThreadAct::Looked => self.event_loops.looked(at.thread),
+            ThreadAct::Looked => self.event_loops.looked(at),
             ThreadAct::KnownEvent => self.event_loops.reported(at.thread),
             ThreadAct::Read if has_bytes => self.event_loops.read(at, socket),
-            ThreadAct::Send if has_bytes => match self.event_loops.sent(at, socket) {
-                Sent::AsSeen(certainty) => self.say(waiting_at, certainty),
-                Sent::AnswerGoesOn => self.notify(waiting_at, socket),
-                Sent::InDoubt(exchange) => self.wait(exchange, ns, waiting_at),
-            },
+            ThreadAct::Send if has_bytes => {
+                match self.event_loops.sent(at, (socket, value(role.remote))) {
+                    Sent::AsSeen(certainty) => self.say(waiting_at, certainty),
+                    Sent::AnswerGoesOn => self.notify(waiting_at, socket),
+                    Sent::InDoubt(exchange) => self.wait(exchange, ns, waiting_at),
+                    Sent::For(of, certainty) => {
+                        self.notify(waiting_at, of);
+                        self.say(waiting_at, certainty);
+                    }
+                }
+            }
             ThreadAct::Read | ThreadAct::Send => return,
         }
         self.settle();
@@ -258,7 +278,8 @@ impl ProxyAttribution {
             ThreadAct::Wait | ThreadAct::Polled | ThreadAct::Looked => {
                 self.contexts.polled(thread.1)
             }
-            ThreadAct::KnownEvent => {}
+            ThreadAct::KnownEvent | ThreadAct::Pair | ThreadAct::Connect => {}
+            ThreadAct::Read | ThreadAct::Send if self.contexts.is_own(socket) => {}
             ThreadAct::Read if has_bytes => self.contexts.read(thread, socket),
             ThreadAct::Send if has_bytes => match self.contexts.sent(thread, socket) {
                 contexts::Sent::AsSeen(certainty) => self.say(waiting_at, certainty),
@@ -380,8 +401,8 @@ mod tests {
 
     fn setting() -> (Catalog, ProxyAttribution) {
         let program = compile(&[Source::new("t", "use sockets")], &shipped).unwrap();
-        let proxy_attribution = ProxyAttribution::new(&program, &|_| true);
-        (program.catalog().clone(), proxy_attribution)
+        let attribution = ProxyAttribution::new(&program, &|_| true);
+        (program.catalog().clone(), attribution)
     }
 
     /// A proxy reads two questions, passes them on, and answers; each batch has one event.
@@ -407,49 +428,48 @@ mod tests {
 
     #[test]
     fn events_wait_until_it_is_known_and_keep_their_order() {
-        let (catalog, mut proxy_attribution) = setting();
-        let field = proxy_attribution.field.unwrap();
-        let mut reported = Vec::new();
+        let (catalog, mut attribution) = setting();
+        let field = attribution.field.unwrap();
+        let mut told = Vec::new();
         let mut batch = Batch::new(&catalog);
         for (ns, (name, socket)) in (0..).zip(STORY) {
             push(&mut batch, &catalog, ns, name, socket);
-            proxy_attribution.pass(&mut batch, Some(0), false);
-            reported
-                .extend((0..batch.len()).map(|row| (batch.time_ns(row), batch.value(row, field))));
+            attribution.pass(&mut batch, Some(0), false);
+            told.extend((0..batch.len()).map(|row| (batch.time_ns(row), batch.value(row, field))));
             // The first two go on; then all wait for the end of the turn in which the answers go on.
-            assert_eq!(reported.len(), [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 11][ns as usize], "{name}");
+            assert_eq!(told.len(), [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 11][ns as usize], "{name}");
             batch.clear();
         }
-        let sent: Vec<_> = [2, 3].iter().map(|row| reported[*row].1).collect();
+        let sent: Vec<_> = [2, 3].iter().map(|row| told[*row].1).collect();
         assert_eq!(sent, [10, 11]);
-        assert!(reported.iter().map(|(ns, _)| *ns).eq(0..11));
-        assert_eq!(proxy_attribution.held, 0);
+        assert!(told.iter().map(|(ns, _)| *ns).eq(0..11));
+        assert_eq!(attribution.held, 0);
     }
 
     #[test]
     fn nothing_waits_for_ever() {
-        let (catalog, mut proxy_attribution) = setting();
+        let (catalog, mut attribution) = setting();
         let mut batch = Batch::new(&catalog);
         for (ns, (name, socket)) in (0..).zip(STORY).take(6) {
             push(&mut batch, &catalog, ns, name, socket);
         }
-        proxy_attribution.pass(&mut batch, Some(0), false);
-        assert_eq!((batch.len(), proxy_attribution.held), (0, 6));
+        attribution.pass(&mut batch, Some(0), false);
+        assert_eq!((batch.len(), attribution.held), (0, 6));
         push(&mut batch, &catalog, WAIT_NS + 10, "poll", 0);
-        proxy_attribution.pass(&mut batch, Some(0), false);
-        assert_eq!((batch.len(), proxy_attribution.held), (7, 0));
+        attribution.pass(&mut batch, Some(0), false);
+        assert_eq!((batch.len(), attribution.held), (7, 0));
         // Nor beyond the end.
         batch.clear();
         for (ns, (name, socket)) in (WAIT_NS + 20..).zip(STORY).take(4) {
             push(&mut batch, &catalog, ns, name, socket);
         }
-        proxy_attribution.pass(&mut batch, Some(0), true);
-        assert_eq!((batch.len(), proxy_attribution.held), (4, 0));
+        attribution.pass(&mut batch, Some(0), true);
+        assert_eq!((batch.len(), attribution.held), (4, 0));
     }
 
     #[test]
     fn no_more_wait_than_there_is_room_for() {
-        let (catalog, mut proxy_attribution) = setting();
+        let (catalog, mut attribution) = setting();
         let mut batch = Batch::new(&catalog);
         for (ns, (name, socket)) in (0..).zip(STORY).take(4) {
             push(&mut batch, &catalog, ns, name, socket);
@@ -457,11 +477,11 @@ mod tests {
         let mut most = 0;
         for _ in 0..100 {
             (0..HELD_MAX / 50).for_each(|_| push(&mut batch, &catalog, 100, "poll", 0));
-            proxy_attribution.pass(&mut batch, Some(0), false);
+            attribution.pass(&mut batch, Some(0), false);
             batch.clear();
-            most = most.max(proxy_attribution.held);
+            most = most.max(attribution.held);
         }
         assert!(most > HELD_MAX / 2 && most <= HELD_MAX, "{most}");
-        assert_eq!(proxy_attribution.held, 0);
+        assert_eq!(attribution.held, 0);
     }
 }

@@ -50,7 +50,7 @@ impl Layout {
 pub enum At {
     /// The beginning of a function that makes a task runnable which waits for another (Go).
     Ready,
-    /// The end of a function that makes a context: what runs in it works for its maker (CPython).
+    /// The end of a function that makes a context: what runs in it works for the one that has made it (CPython).
     Made,
     /// The beginning of a function by which a task leaves bytes to its event loop (uvloop).
     Queued,
@@ -74,6 +74,25 @@ pub struct Runtime {
     pub layout: Layout,
     /// What else has to be seen.
     pub places: Vec<Place>,
+}
+
+/// Larger files are not looked at: of these, reading takes longer than it is worth.
+pub(super) const FILE_MAX: u64 = 1 << 30;
+
+/// What is known of a running process's runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It is none that is known.
+    Nothing,
+    /// It is one that has not begun yet.
+    NotYet,
+    /// It is this one. More of it may be found later if `is_whole` is not set.
+    Known {
+        /// Where it has what.
+        runtime: Runtime,
+        /// There is no more to be found.
+        is_whole: bool,
+    },
 }
 
 #[cfg(test)]

@@ -19,26 +19,9 @@ use std::path::Path;
 
 use fettle_image::Image;
 
-pub use layout::{At, BYTES, CONTEXTS, Runtime};
+pub use layout::{At, BYTES, CONTEXTS, Found, Runtime};
 
-/// Larger files are not looked at: of these, reading takes longer than it is worth.
-const FILE_MAX: u64 = 1 << 30;
-
-/// What is known of a running process's runtime.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// It is none that is known.
-    Nothing,
-    /// It is one that has not begun yet.
-    NotYet,
-    /// It is this one. More of it may be found later if `is_whole` is not set.
-    Known {
-        /// Where it has what.
-        runtime: Runtime,
-        /// There is no more to be found.
-        is_whole: bool,
-    },
-}
+use layout::FILE_MAX;
 
 /// Finds out which runtimes processes have.
 #[derive(Debug, Default)]

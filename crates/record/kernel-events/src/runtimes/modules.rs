@@ -37,7 +37,7 @@ fn module(pid: u32, line: &str) -> Option<Module> {
     let path = rest.strip_prefix('/')?;
     let is_first = u64::from_str_radix(offset, 16) == Ok(0);
     let name = path.rsplit('/').next()?.to_owned();
-    let path = PathBuf::from(format!("/proc/{pid}/root/{path}"));
+    let path = PathBuf::from(format!("/proc/{pid}/root")).join(path);
     is_first.then_some(Module { name, path, start })
 }
 
@@ -64,7 +64,7 @@ mod tests {
         let line = "7f00-8000 r--p 00000000 fe:00 77     /usr/lib/a b.so";
         let found = module(3, line).unwrap();
         assert_eq!((found.name.as_str(), found.start), ("a b.so", 0x7f00));
-        assert_eq!(found.path, PathBuf::from("/proc/3/root/usr/lib/a b.so"));
+        assert_eq!(found.path, PathBuf::from("/proc/3/root").join("usr/lib/a b.so"));
         for other in ["", "7f00-8000 r--p 00001000 fe:00 77 /a", "7f00-8000 rw-p 0 0:0 0 [heap]"] {
             assert_eq!(module(3, other), None, "{other}");
         }

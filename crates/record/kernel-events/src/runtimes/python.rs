@@ -11,8 +11,7 @@ use std::path::PathBuf;
 
 use fettle_image::{Image, LinkAddr};
 
-use super::Found;
-use super::layout::{At, CONTEXTS, Layout, Place, Runtime};
+use super::layout::{At, CONTEXTS, FILE_MAX, Found, Layout, Place, Runtime};
 use super::modules::{Module, file_offset, modules, symbol};
 
 /// Of CPython 3: where `_PyRuntime` has the key of thread states (`autoTSSkey`), and where a thread state has its
@@ -103,7 +102,7 @@ impl Files {
         let metadata = fs::metadata(&module.path).ok()?;
         let name = (metadata.dev(), metadata.ino());
         let library = self.known.entry(name).or_insert_with(|| {
-            let is_small = metadata.len() <= super::FILE_MAX;
+            let is_small = metadata.len() <= FILE_MAX;
             let library = is_small.then(|| read(&module.path, &module.name)).flatten();
             library.unwrap_or_default()
         });
