@@ -5,6 +5,7 @@
 //! converts it, on all processors.
 
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -72,6 +73,11 @@ impl Ending {
     }
 }
 
+/// Whether it is another user's folder, or one that nothing can be written to.
+fn is_not_ours(reason: &io::Error) -> bool {
+    matches!(reason.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+}
+
 /// Converts the records of a deferred recording; waits for another process that does so.
 ///
 /// # Errors
@@ -82,6 +88,9 @@ pub(crate) fn convert(trace: &Path, progress: &mut dyn FnMut(u64, u64)) -> Resul
         match TraceWriter::reopen(trace) {
             Ok(writer) => break writer,
             Err(Error::Busy { .. }) => std::thread::sleep(PERIOD),
+            Err(Error::Io { reason, .. }) if is_not_ours(&reason) => {
+                return Err(Error::Deferred { path: trace.to_owned() });
+            }
             // The other one has done it.
             Err(_) if Trace::open(trace).is_ok() => return Ok(()),
             Err(error) => return Err(error),

@@ -71,7 +71,11 @@ pub enum Error {
         path: PathBuf,
     },
     /// The recording ended properly; [`crate::open_or_recover`] converts its records.
-    #[error("{} was recorded, and its records are still to be converted", path.display())]
+    #[error(
+        "the records of {0} are still to be converted, which takes the right to write there: `fettle \
+         trace convert {0}` as its owner",
+        path.display()
+    )]
     Deferred {
         /// The folder.
         path: PathBuf,
