@@ -43,6 +43,12 @@ enum Kind {
     AiohttpThreads,
     /// aiohttp: one question, by tasks that take what is to be asked from a queue
     AiohttpQueue,
+    /// The JDK's HTTP server and client: one question
+    #[value(name = "java-1")]
+    JavaOne,
+    /// The same: two questions in turn
+    #[value(name = "java-2")]
+    JavaTwo,
     /// Node.js: two promises, then a third question
     Node,
     /// Node.js: two questions in turn, over six connections

@@ -39,6 +39,7 @@ programs = {
     "asyncio": f"/usr/bin/python3 {here}/server.py {front} {asked} {log} asyncio",
     **{f"aiohttp-{mode}": f"/usr/bin/python3 {here}/store.py {front} {asked} {store} {log} {mode}"
        for mode in ["tasks", "threads", "queue"]},
+    **{f"java-{number}": f"java -Xshare:auto {here}/Server.java {front} {asked} {log} {number}" for number in [1, 2]},
     **{f"node-{mode}": f"node {here}/pool.js {front} {asked} {log} {mode}" for mode in ["turns", "both"]},
 }
 with open(f"{folder}/servers.sh", "w") as script:

@@ -122,8 +122,9 @@ struct Exchange {
     round: u64,
     /// There are others that it may be for.
     is_in_doubt: bool,
-    /// It has waited for a connection, and which question it is for follows from that.
-    is_pooled: bool,
+    /// How certain it is, if its question was known when it was asked: it has waited for a connection, or for a
+    /// thread that takes work from others.
+    known: Option<Certainty>,
     /// What bears on how certain it is.
     setting: Setting,
 }
@@ -435,9 +436,7 @@ impl EventLoops {
             if thread.open_questions > 1 && !std::mem::replace(&mut thread.is_loop, true) {
                 process.loops += 1;
             }
-            if process.has_polled {
-                self.pools.question(at.process, number, socket);
-            }
+            self.pools.question(at.process, number, socket);
             thread.fresh.push_back(Asker { socket, number });
             if thread.fresh.len() > TURN_MAX {
                 thread.fresh.pop_front();
@@ -463,8 +462,8 @@ impl EventLoops {
         }
         match self.asked.get(&socket).and_then(|id| Some((*id, self.exchanges.get(id)?))) {
             Some((id, exchange)) if !exchange.is_answered => match exchange.for_whom {
-                Some(asker) if exchange.is_pooled => {
-                    Sent::For(asker.socket, certainty(How::Pooled, exchange.setting))
+                Some(asker) if let Some(certainty) = exchange.known => {
+                    Sent::For(asker.socket, certainty)
                 }
                 _ if exchange.is_in_doubt => Sent::InDoubt(id),
                 _ => Sent::AsSeen(certainty(How::Last, exchange.setting)),
@@ -491,16 +490,16 @@ impl EventLoops {
             base: thread.last_likely,
         };
         if !process.has_loop {
-            // A thread that works for one question at a time.
-            if process.has_polled {
-                let asker = thread.last.map(|asker| asker.number);
-                self.pools.asker(at.process, socket);
-                self.pools.asks(at.process, (socket, remote), asker);
-            }
-            return Sent::AsSeen(match thread.open_questions {
-                0 => certainty(How::Handed, setting),
-                _ => Certainty::Seen,
-            });
+            let is_handed = thread.open_questions == 0;
+            let last = thread.last.map(|asker| asker.number).filter(|_| !is_handed);
+            return match is_handed {
+                true => self.ask_handed(id, at, (socket, remote), setting),
+                // A thread that works for one question at a time.
+                false => {
+                    self.pools.asks(at.process, (socket, remote), last);
+                    Sent::AsSeen(Certainty::Seen)
+                }
+            };
         }
         let is_in_doubt = setting.candidates > 1;
         let pooled = self.pools.asker(at.process, socket);
@@ -526,11 +525,12 @@ impl EventLoops {
             question.exchanges.push(id);
         }
         let (sent_ns, is_answered, round) = (at.ns, false, 0);
+        let likely = certainty(if is_pooled { How::Pooled } else { How::Last }, setting);
+        let known = Some(likely).filter(|_| is_pooled);
         let exchange =
-            Exchange { sent_ns, for_whom, is_answered, round, is_in_doubt, is_pooled, setting };
+            Exchange { sent_ns, for_whom, is_answered, round, is_in_doubt, known, setting };
         self.exchanges.insert(id, exchange);
         self.pools.asks(at.process, (socket, remote), for_whom.map(|asker| asker.number));
-        let likely = certainty(if is_pooled { How::Pooled } else { How::Last }, setting);
         if let Some(process) = self.processes.get_mut(&at.process) {
             process.doubt.add(likely);
         }
@@ -539,6 +539,35 @@ impl EventLoops {
             _ if is_in_doubt => Sent::InDoubt(id),
             _ => Sent::AsSeen(likely),
         }
+    }
+
+    /// A thread that has read no question asks for another one that has: for the question that has waited longest.
+    fn ask_handed(
+        &mut self,
+        id: ExchangeId,
+        at: At,
+        (socket, remote): (u64, u64),
+        setting: Setting,
+    ) -> Sent {
+        let likely = certainty(How::Handed, setting);
+        if let Some(process) = self.processes.get_mut(&at.process) {
+            process.doubt.add(likely);
+        }
+        let for_whom = self.pools.handed(at.process, socket);
+        self.pools.asks(at.process, (socket, remote), for_whom.map(|(number, _)| number));
+        let Some((number, for_socket)) = for_whom else { return Sent::AsSeen(likely) };
+        let asker = Asker { socket: for_socket, number };
+        let exchange = Exchange {
+            sent_ns: at.ns,
+            for_whom: Some(asker),
+            is_answered: false,
+            round: 0,
+            is_in_doubt: false,
+            known: Some(likely),
+            setting,
+        };
+        self.exchanges.insert(id, exchange);
+        Sent::For(for_socket, likely)
     }
 
     /// A client is answered. How certain it is that nothing for its question was taken for another's.
@@ -629,7 +658,7 @@ impl EventLoops {
             question.was_asked_for |= for_whom.is_none();
         }
         // Nothing waits for what is known already.
-        if !exchange.is_pooled {
+        if exchange.known.is_none() {
             self.decisions.push((id, for_whom, certainty(how, exchange.setting)));
         }
     }

@@ -62,6 +62,8 @@ struct Pools {
     /// Those whose stage has begun in this turn.
     fresh: Vec<Number>,
     votes: Votes,
+    /// Threads ask for others: what is done in a turn says nothing.
+    is_handed: bool,
     moments: u64,
     turn: u64,
 }
@@ -113,7 +115,7 @@ impl AllPools {
         let waiter = pools.waiters.remove(&number)?;
         pools.queue.remove(&waiter.since);
         // It was answered as soon as it could go on.
-        if waiter.asked == 0 && pools.fresh.contains(&number) {
+        if waiter.asked == 0 && (pools.is_handed || pools.fresh.contains(&number)) {
             pools.vote(waiter.stage, 0);
         }
         if waiter.under_way != 1 {
@@ -165,6 +167,27 @@ impl AllPools {
         }
         let (_, number) = pools.queue.first_key_value()?;
         Some((*number, pools.waiters.get(number)?.socket))
+    }
+
+    /// The question for which a thread asks that has read none, and its socket: that for which the connection was opened,
+    /// or the one that is able to go on for longest of those that are expected to ask; of all, if none is.
+    pub fn handed(&mut self, process: u32, socket: u64) -> Option<(Number, u64)> {
+        let opener = self.asker(process, socket);
+        let pools = self.of(process);
+        pools.is_handed = true;
+        let is_idle = |number: &&Number| {
+            pools.waiters.get(number).is_some_and(|waiter| waiter.under_way == 0)
+        };
+        let expected = pools.queue.values().find(is_idle).copied();
+        let longest = || {
+            let idle = pools.waiters.iter().filter(|(_, waiter)| waiter.under_way == 0);
+            idle.min_by_key(|(_, waiter)| waiter.since).map(|(number, _)| *number)
+        };
+        let found = opener.map(|(number, _)| number).or(expected).or_else(longest)?;
+        let waiter = pools.waiters.get(&found)?;
+        let (stage, socket) = (waiter.stage, waiter.socket);
+        pools.vote(stage, 1);
+        Some((found, socket))
     }
 
     /// A question is asked on a connection; of one that was opened for it, that is known already.
@@ -227,7 +250,7 @@ impl AllPools {
         let pools = self.of(process);
         pools.turn += 1;
         let is_full = |(all, busy): &(u32, u32)| all <= busy;
-        let is_any_free = !pools.servers.values().any(is_full);
+        let is_any_free = !pools.is_handed && !pools.servers.values().any(is_full);
         for number in std::mem::take(&mut pools.fresh) {
             let Some(waiter) = pools.waiters.get(&number) else { continue };
             if waiter.asked > 0 && (is_any_free || waiter.has_opened) {
@@ -360,6 +383,25 @@ mod tests {
         assert_eq!(asks(&mut pools, CONNECTIONS[0], Some(3)), None);
         pools.answered(P, CONNECTIONS[0], Some(3));
         assert_eq!(asks(&mut pools, CONNECTIONS[0], None), Some(3), "2 is not in the queue");
+    }
+
+    #[test]
+    fn what_is_handed_to_threads_is_asked_in_order() {
+        let mut pools = AllPools::default();
+        (1..=3).for_each(|number| pools.question(P, number, 100 + number));
+        for (connection, number) in [(200, 1), (201, 2), (202, 3)] {
+            assert_eq!(pools.handed(P, connection), Some((number, 100 + number)));
+            pools.asks(P, (connection, SERVER), Some(number));
+        }
+        // The first has its answer and is slow; a fourth one asks, as those do that have just been read.
+        pools.answered(P, 201, Some(2));
+        pools.over(P, 2);
+        pools.answered(P, 200, Some(1));
+        pools.question(P, 4, 104);
+        assert_eq!(pools.handed(P, 201), Some((4, 104)));
+        // The one that opens a connection is the first to use it.
+        pools.opens(P, 203, Some(1));
+        assert_eq!(pools.handed(P, 203), Some((1, 101)));
     }
 
     #[test]
