@@ -1,6 +1,6 @@
 //! Expressions, whose values are left on the operand stack, and accesses of memory.
 
-use super::{Emitter, RUNTIME, VAR_HANDLE};
+use super::{Emitter, RUNTIME};
 use crate::ir::{Bin, Expr, Helper, Ty, Un, Width};
 use crate::op;
 use crate::signature::{THREAD, slots};
@@ -154,21 +154,10 @@ impl Emitter<'_> {
         ty
     }
 
-    /// The handle through which memory is accessed, its type letter, and the type of the value.
-    pub(super) fn handle(&mut self, width: Width) -> (&'static str, Ty) {
-        let (name, letter, ty) = match width {
-            Width::S16 => ("SHORT", "S", Ty::I),
-            Width::U16 => ("CHAR", "C", Ty::I),
-            Width::I32 => ("INT", "I", Ty::I),
-            Width::F32 => ("FLOAT", "F", Ty::F),
-            Width::F64 => ("DOUBLE", "D", Ty::D),
-            Width::S8 | Width::U8 => unreachable!("bytes are elements"),
-        };
+    /// The class of the runtime that reads and writes memory in the program's byte order.
+    fn memory_class(&self) -> String {
         let class = if self.program.big_endian { "MemoryBig" } else { "Memory" };
-        let class = format!("{RUNTIME}{class}");
-        let field = self.pool.field(&class, name, &format!("L{VAR_HANDLE};"));
-        self.code.op_index(op::GETSTATIC, field, 1);
-        (letter, ty)
+        format!("{RUNTIME}{class}")
     }
 
     /// An index of memory. The array begins at address zero; what the compiler knows to be a null
@@ -186,20 +175,18 @@ impl Emitter<'_> {
     /// fails has a line of its own.
     pub(super) fn load(&mut self, width: Width, address: &Expr, pc: u32) -> Ty {
         let is_byte = matches!(width, Width::S8 | Width::U8);
-        let handle = (!is_byte).then(|| self.handle(width));
         self.load_memory();
         self.address(address);
         self.note_line(pc);
-        let ty = match handle {
-            Some((letter, ty)) => {
-                let method = self.pool.method(VAR_HANDLE, "get", &format!("([BI){letter}"));
-                self.code.op_index(op::INVOKEVIRTUAL, method, slots(ty) - 3);
-                ty
-            }
-            None => {
-                self.code.op(op::BALOAD, -1);
-                Ty::I
-            }
+        let ty = if is_byte {
+            self.code.op(op::BALOAD, -1);
+            Ty::I
+        } else {
+            let (name, letter, ty) = accessor(width);
+            let letter = if width == Width::U16 { 'I' } else { letter };
+            let class = self.memory_class();
+            self.java(&class, &format!("load{name}"), &format!("([BI){letter}"), slots(ty) - 2);
+            ty
         };
         self.note_line(self.at);
         if width == Width::U8 {
@@ -217,20 +204,20 @@ impl Emitter<'_> {
             self.code.op(op::BASTORE, -3);
             return;
         }
-        let (letter, ty) = self.handle(width);
+        let (name, letter, ty) = accessor(width);
         self.load_memory();
         self.address(address);
         self.expr(value);
         let copied = matches!(value, Expr::Load(..) | Expr::Float(_) | Expr::Double(_));
         match width {
-            Width::S16 => self.code.op(op::I2S, 0),
             // The host's result of an invalid operation is not that of MIPS.
             Width::F32 if !copied => self.java(&format!("{RUNTIME}Mips"), "nan", "(F)F", 0),
             Width::F64 if !copied => self.java(&format!("{RUNTIME}Mips"), "nan", "(D)D", 0),
             _ => {}
         }
-        let method = self.pool.method(VAR_HANDLE, "set", &format!("([BI{letter})V"));
-        self.code.op_index(op::INVOKEVIRTUAL, method, -3 - slots(ty));
+        let letter = if letter == 'S' { 'I' } else { letter };
+        let class = self.memory_class();
+        self.java(&class, &format!("store{name}"), &format!("([BI{letter})V"), -2 - slots(ty));
     }
 
     pub(super) fn help(&mut self, helper: &'static Helper, arguments: &[Expr]) {
@@ -255,5 +242,17 @@ impl Emitter<'_> {
             false => format!("{RUNTIME}{}", helper.class),
         };
         self.java(&class, helper.name, &descriptor, change);
+    }
+}
+
+/// What the methods for a width are called, and the type of their value.
+fn accessor(width: Width) -> (&'static str, char, Ty) {
+    match width {
+        Width::S16 => ("Short", 'S', Ty::I),
+        Width::U16 => ("Char", 'C', Ty::I),
+        Width::I32 => ("Int", 'I', Ty::I),
+        Width::F32 => ("Float", 'F', Ty::F),
+        Width::F64 => ("Double", 'D', Ty::D),
+        Width::S8 | Width::U8 => unreachable!("bytes are elements"),
     }
 }

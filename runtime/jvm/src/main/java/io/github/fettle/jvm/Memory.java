@@ -2,7 +2,10 @@ package io.github.fettle.jvm;
 
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
+import java.lang.reflect.Field;
 import java.nio.ByteOrder;
+import java.util.Objects;
+import sun.misc.Unsafe;
 
 /**
  * Little-endian access to a guest's memory.
@@ -10,6 +13,10 @@ import java.nio.ByteOrder;
  * <p>A guest address is an index into the array, used as it is: the JVM's own bounds check is the
  * guest's page fault. Unaligned plain accesses are allowed, because the translator fuses
  * {@code lwl}/{@code lwr} pairs into one.
+ *
+ * <p>A handle's access is a handful of calls until C2 has compiled it, and half of what C2 then
+ * compiles. Where it may be used without a warning, Unsafe is one call, behind the same bounds
+ * check; newer JVMs (24 on) have the handles.
  */
 public final class Memory {
     public static final VarHandle SHORT = view(short[].class);
@@ -19,55 +26,115 @@ public final class Memory {
     public static final VarHandle FLOAT = view(float[].class);
     public static final VarHandle DOUBLE = view(double[].class);
 
+    /** The last Java whose Unsafe reads arrays without a warning. */
+    private static final int LAST_UNSAFE = 23;
+
+    private static final Unsafe UNSAFE = unsafe();
+    private static final boolean DIRECT = UNSAFE != null;
+    private static final long BASE = Unsafe.ARRAY_BYTE_BASE_OFFSET;
+
     private Memory() {}
+
+    /** Unsafe, where its accesses have this byte order and need no alignment; otherwise null. */
+    private static Unsafe unsafe() {
+        String machine = System.getProperty("os.arch");
+        if (Runtime.version().feature() > LAST_UNSAFE
+                || !machine.equals("amd64") && !machine.equals("aarch64")) {
+            return null;
+        }
+        try {
+            Field field = Unsafe.class.getDeclaredField("theUnsafe");
+            field.setAccessible(true);
+            return (Unsafe) field.get(null);
+        } catch (ReflectiveOperationException | RuntimeException e) {
+            return null;
+        }
+    }
+
+    /** The offset of an address that may be used if the bytes behind it are memory as well. */
+    private static long at(byte[] memory, int address, int behind) {
+        return BASE + Objects.checkIndex(address, memory.length - behind);
+    }
 
     private static VarHandle view(Class<?> array) {
         return MethodHandles.byteArrayViewVarHandle(array, ByteOrder.LITTLE_ENDIAN);
     }
 
     public static int loadInt(byte[] memory, int address) {
-        return (int) INT.get(memory, address);
+        return DIRECT
+                ? UNSAFE.getInt(memory, at(memory, address, 3))
+                : (int) INT.get(memory, address);
     }
 
     public static short loadShort(byte[] memory, int address) {
-        return (short) SHORT.get(memory, address);
+        return DIRECT
+                ? UNSAFE.getShort(memory, at(memory, address, 1))
+                : (short) SHORT.get(memory, address);
     }
 
     /** The unsigned half word. */
     public static int loadChar(byte[] memory, int address) {
-        return (char) CHAR.get(memory, address);
+        return DIRECT
+                ? UNSAFE.getChar(memory, at(memory, address, 1))
+                : (char) CHAR.get(memory, address);
     }
 
     public static long loadLong(byte[] memory, int address) {
-        return (long) LONG.get(memory, address);
+        return DIRECT
+                ? UNSAFE.getLong(memory, at(memory, address, 7))
+                : (long) LONG.get(memory, address);
     }
 
     public static float loadFloat(byte[] memory, int address) {
-        return (float) FLOAT.get(memory, address);
+        return DIRECT
+                ? UNSAFE.getFloat(memory, at(memory, address, 3))
+                : (float) FLOAT.get(memory, address);
     }
 
     public static double loadDouble(byte[] memory, int address) {
-        return (double) DOUBLE.get(memory, address);
+        return DIRECT
+                ? UNSAFE.getDouble(memory, at(memory, address, 7))
+                : (double) DOUBLE.get(memory, address);
     }
 
     public static void storeInt(byte[] memory, int address, int value) {
-        INT.set(memory, address, value);
+        if (DIRECT) {
+            UNSAFE.putInt(memory, at(memory, address, 3), value);
+        } else {
+            INT.set(memory, address, value);
+        }
     }
 
     public static void storeShort(byte[] memory, int address, int value) {
-        SHORT.set(memory, address, (short) value);
+        if (DIRECT) {
+            UNSAFE.putShort(memory, at(memory, address, 1), (short) value);
+        } else {
+            SHORT.set(memory, address, (short) value);
+        }
     }
 
     public static void storeLong(byte[] memory, int address, long value) {
-        LONG.set(memory, address, value);
+        if (DIRECT) {
+            UNSAFE.putLong(memory, at(memory, address, 7), value);
+        } else {
+            LONG.set(memory, address, value);
+        }
     }
 
     public static void storeFloat(byte[] memory, int address, float value) {
-        FLOAT.set(memory, address, value);
+        if (DIRECT) {
+            UNSAFE.putFloat(memory, at(memory, address, 3), value);
+        } else {
+            FLOAT.set(memory, address, value);
+        }
     }
 
     public static void storeDouble(byte[] memory, int address, double value) {
-        DOUBLE.set(memory, address, value);
+        if (DIRECT) {
+            UNSAFE.putDouble(memory, at(memory, address, 7), value);
+        } else {
+            DOUBLE.set(memory, address, value);
+        }
     }
 
     /** What {@code ll} does. */
