@@ -1,6 +1,6 @@
 # Chores by short names. Each is one `cargo xtask` away; see `cargo xtask --help` for the rest.
 
-.PHONY: help demo test test-query corpus torture bench lab fuzz tidy
+.PHONY: help demo dist test test-query corpus torture bench lab fuzz tidy
 
 help:
 	@echo 'make demo     install a server, record it under load, show where its time went'
@@ -11,7 +11,11 @@ help:
 	@echo 'make bench    probe effect next to other tools, and lifting speed'
 	@echo 'make lab      the kernel lab: build, boot, find its races, measure its locks'
 	@echo 'make fuzz     every fuzz target for a minute'
+	@echo 'make dist     the release binary, its debug information, Debian packages'
 	@echo 'make tidy     checks on the text of the repository'
+
+dist:
+	@cargo xtask dist
 
 demo:
 	@cargo xtask demo

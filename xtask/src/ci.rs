@@ -14,9 +14,23 @@ use crate::{
 /// How much of it.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Options {
-    /// Leave out what needs packages or takes minutes: format, lints and unit tests only
-    #[arg(long)]
+    /// Only this part; all of them if it is not given
+    #[arg(long, value_enum)]
+    pub part: Option<Part>,
+    /// The same as `--part quick`
+    #[arg(long, conflicts_with = "part")]
     pub quick: bool,
+}
+
+/// A part that can be run alone.
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Format, lints, dependencies, documentation of the code, and unit tests: minutes
+    Quick,
+    /// Tests that build and run programs, the kernel lab, the Java runtime
+    Integration,
+    /// What knows the command line only: torture, real programs, guests, documented examples
+    Corpus,
 }
 
 /// The tests, without the SQL engine, which takes a fresh checkout longer than all the rest:
@@ -67,53 +81,35 @@ pub fn run(options: &Options) -> Result<bool> {
     let start = Instant::now();
     let mut score = Score::default();
     let mut broken = Vec::new();
+    let part = if options.quick { Some(Part::Quick) } else { options.part };
+    let wants = |this| part.is_none_or(|part| part == this);
 
-    say("format");
-    note(&mut broken, "format", cargo(&["fmt", "--all", "--check"]));
-    say("lints");
-    let clippy = [
-        "clippy",
-        "--workspace",
-        "--exclude",
-        "fettle-query",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ];
-    note(&mut broken, "lints", cargo(&clippy));
-    say("tidy");
-    note(
-        &mut broken,
-        "tidy",
-        tidy::run(&tidy::Options::default())
-            .and_then(|clean| clean.then_some(()).context("see above")),
-    );
-
-    say("types of the page");
-    match page::check() {
-        Ok(None) => {}
-        Ok(Some(why)) => {
-            println!("skipped: {why}");
-            score.ignored += 1;
-        }
-        Err(error) => note(&mut broken, "types of the page", Err(error)),
+    if wants(Part::Quick) {
+        checks(&mut score, &mut broken);
     }
-
-    say("build");
-    // One build for all that follows: compiling is most of the time that a fresh checkout takes.
-    note(&mut broken, "build", cargo(&[&TEST[..], &["--no-run", "--quiet"]].concat()));
-    if !options.quick && broken.iter().all(|step| step != "build") {
+    if wants(Part::Corpus) || wants(Part::Integration) {
+        say("build");
+        // One build for all that follows: compiling is most of the time that a fresh checkout takes.
+        note(&mut broken, "build", cargo(&[&TEST[..], &["--no-run", "--quiet"]].concat()));
+    }
+    if wants(Part::Corpus) && broken.iter().all(|step| step != "build") {
         outside(&repo::target().join("debug/fettle"), &mut score, &mut broken);
     }
-
-    if !options.quick {
+    if wants(Part::Integration) {
         kernel_lab(&mut score, &mut broken);
         java_runtime(&mut score, &mut broken);
     }
-
-    say("unit and integration tests");
-    note(&mut broken, "tests", cargo_test(&mut score));
+    // All tests are one run, as one build is, unless a part is asked for.
+    let tests: Option<(&str, &[&str])> = match part {
+        None => Some(("unit and integration tests", &[])),
+        Some(Part::Quick) => Some(("unit tests", &["--lib", "--bins"])),
+        Some(Part::Integration) => Some(("integration tests", &["--tests"])),
+        Some(Part::Corpus) => None,
+    };
+    if let Some((name, which)) = tests {
+        say(name);
+        note(&mut broken, "tests", cargo_test(which, &mut score));
+    }
     println!("skipped: SQL and the cluster, for the time that their build takes: make test-query");
     score.ignored += 1;
 
@@ -131,6 +127,73 @@ pub fn run(options: &Options) -> Result<bool> {
         start.elapsed().as_secs_f64()
     );
     Ok(score.failed == 0)
+}
+
+/// What reads the repository without running what it builds.
+fn checks(score: &mut Score, broken: &mut Vec<String>) {
+    say("format");
+    note(broken, "format", cargo(&["fmt", "--all", "--check"]));
+    say("lints");
+    let clippy = [
+        "clippy",
+        "--workspace",
+        "--exclude",
+        "fettle-query",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    note(broken, "lints", cargo(&clippy));
+    say("tidy");
+    note(
+        broken,
+        "tidy",
+        tidy::run(&tidy::Options::default())
+            .and_then(|clean| clean.then_some(()).context("see above")),
+    );
+
+    say("types of the page");
+    match page::check() {
+        Ok(None) => {}
+        Ok(Some(why)) => {
+            println!("skipped: {why}");
+            score.ignored += 1;
+        }
+        Err(error) => note(broken, "types of the page", Err(error)),
+    }
+
+    say("documentation of the code");
+    note(broken, "documentation", documentation());
+    say("dependencies");
+    match dependencies() {
+        Ok(None) => {}
+        Ok(Some(why)) => {
+            println!("skipped: {why}");
+            score.ignored += 1;
+        }
+        Err(error) => note(broken, "dependencies", Err(error)),
+    }
+}
+
+/// Builds the documentation of all crates, in which no link may be dead.
+fn documentation() -> Result<()> {
+    let mut doc = Command::new("cargo");
+    doc.args(["doc", "--quiet", "--workspace", "--no-deps", "--exclude", "fettle-query"]);
+    // Links to private items are for those who read the code.
+    doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
+    proc::step(doc.current_dir(repo::root()))
+}
+
+/// Checks licences and origins of dependencies by `deny.toml`. Gives the reason if there is nothing to check
+/// them with.
+fn dependencies() -> Result<Option<String>> {
+    if !proc::on_path("cargo-deny") {
+        return Ok(Some("there is no cargo-deny; `cargo install cargo-deny` gets it".into()));
+    }
+    // Advisories are another matter: they change while nothing here does, and need the network.
+    cargo(&["deny", "check", "bans", "licenses", "sources"])?;
+    Ok(None)
 }
 
 /// Builds the kernel lab in two ways and boots it.
@@ -267,11 +330,12 @@ fn cargo(arguments: &[&str]) -> Result<()> {
 /// many seconds is several times what the longest takes.
 const RUNNER: &str = "timeout --kill-after=10 600";
 
-/// Runs all tests, shows their output and adds up cargo's result lines.
-fn cargo_test(score: &mut Score) -> Result<()> {
+/// Runs all tests, or those of the kinds that arguments name, shows their output and adds up cargo's result lines.
+fn cargo_test(which: &[&str], score: &mut Score) -> Result<()> {
     use std::io::{BufRead, BufReader};
     let mut child = Command::new("cargo")
         .args(TEST)
+        .args(which)
         .arg("--no-fail-fast")
         .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", RUNNER)
         .current_dir(repo::root())

@@ -12,6 +12,7 @@ pub mod census;
 pub mod ci;
 pub mod corpus;
 pub mod demo;
+pub mod dist;
 pub mod docs;
 pub mod examples;
 pub mod fettle;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    attach, bench, census, ci, corpus, demo, docs, examples, fuzz, jar, kernel, kernel_live, lab,
-    papers, requests, rpc, smp, tidy, torture,
+    attach, bench, census, ci, corpus, demo, dist, docs, examples, fuzz, jar, kernel, kernel_live,
+    lab, papers, requests, rpc, smp, tidy, torture,
 };
 
 /// Chores of the Fettle repository.
@@ -60,12 +60,15 @@ enum Chore {
     Requests(requests::Options),
     /// Runs gRPC programs with traced stubs, and checks that each call ends once in what they report
     Rpc(rpc::Options),
+    /// Builds the release binary without debug information, and Debian packages of it
+    Dist(dist::Options),
     /// Records a real server under load and shows what comes out
     Demo(demo::Options),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
+        Chore::Dist(options) => dist::run(&options),
         Chore::Ci(options) => ci::run(&options),
         Chore::Query => ci::query(),
         Chore::Tidy(options) => tidy::run(&options),

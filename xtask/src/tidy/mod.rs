@@ -7,6 +7,7 @@ mod links;
 mod modules;
 mod paths;
 mod rooms;
+mod size;
 mod source;
 mod text;
 mod words;
@@ -49,6 +50,7 @@ pub fn check(sources: &[Source]) -> Result<Vec<Problem>> {
         paths::check(source, &mut problems);
         words::check(source, &mut problems);
         identifiers::check(source, &mut problems);
+        size::check(source, &mut problems);
     }
     links::check(sources, &mut problems);
     rooms::check(sources, &mut problems);

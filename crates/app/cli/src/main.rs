@@ -64,7 +64,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Debug, Parser)]
 #[command(
     name = "fettle",
-    version,
+    version = env!("FETTLE_VERSION"),
     max_term_width = 100,
     after_help = "Examples:\n  fettle record -- redis-server --port 7777\n  fettle report redis-server.fettle\n  fettle lift /usr/bin/python3\n\nExit status: 0 done; 1 done, with something skipped or not found; 2 error.\n`fettle record` passes on the program's own status; as in shells it is 126 where the program\ncannot be executed, and 127 where there is none."
 )]

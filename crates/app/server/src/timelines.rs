@@ -51,7 +51,7 @@ pub struct Timeline {
     pub reported: Vec<Track>,
 }
 
-/// Number of the first row of [`Timeline::told`]. Rows before it are calls of that depth.
+/// Number of the first row of `Timeline::reported`. Rows before it are calls of that depth.
 pub const REPORTED: u32 = 1 << 16;
 
 impl Timeline {

@@ -15,8 +15,8 @@
 //!
 //! What is trusted: how the function was lifted (its ranges, the targets of indirect jumps, that
 //! a call at the end of a range does not return), what a callee may change
-//! ([`Context::clobbers`]) and that it reads what the ABI says, what callers need beyond the ABI
-//! ([`ExitLiveness`]), where exception tables put landing pads, and the fillers of fixups
+//! (`Context::clobbers`) and that it reads what the ABI says, what callers need beyond the ABI
+//! (`ExitLiveness`), where exception tables put landing pads, and the fillers of fixups
 //! (`fettle_rewrite::link`).
 #![forbid(unsafe_code)]
 

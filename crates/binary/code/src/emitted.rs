@@ -90,8 +90,8 @@ pub struct Context<'a> {
     pub placement: Option<&'a Placement>,
     /// How indirect calls are rewritten.
     pub pointers: Pointers<'a>,
-    /// Some calls preserve more registers than the ABI says ([`pointer::has_descriptors`]).
+    /// Some calls preserve more registers than the ABI says (`pointer::has_descriptors`).
     pub descriptors: bool,
-    /// Landing pads must be relative to what they are for ([`crate::unwind::omits_base`]).
+    /// Landing pads must be relative to what they are for (`crate::unwind::omits_base`).
     pub omits_base: bool,
 }

@@ -84,7 +84,7 @@ impl Mode {
         matches!(self, Mode::Time | Mode::Events | Mode::Cpu)
     }
 
-    /// Whether exits are counted beside entries: [`Accumulator::entries_and_exits`].
+    /// Whether exits are counted beside entries: `Accumulator::entries_and_exits`.
     pub const fn counts_exits(self) -> bool {
         matches!(self, Mode::Count)
     }

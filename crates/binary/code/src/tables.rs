@@ -18,7 +18,7 @@ pub struct PlannedTable {
 /// An entry of a copied jump table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlannedEntry {
-    /// To this offset in [`Plan::text`].
+    /// To this offset in `Plan::text`.
     New(u32),
     /// To this address, as in the original.
     Original(LinkAddr),

@@ -1,7 +1,7 @@
 //! Rewriting functions: probes and re-emission, as plans.
 //!
-//! [`plan`] turns the lifted functions of an image into rewritten text that has no address yet;
-//! [`fettle_check`] re-derives that it does what the original did; [`link`] gives it an address. None
+//! [`plan()`] turns the lifted functions of an image into rewritten text that has no address yet;
+//! [`fettle_check`] re-derives that it does what the original did; [`link()`] gives it an address. None
 //! of them touches a process or a file: applying a plan is the work of other crates.
 #![forbid(unsafe_code)]
 

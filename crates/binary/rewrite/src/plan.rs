@@ -62,7 +62,7 @@ pub struct PlannedFunction {
     pub text_size: u32,
     /// First of the function's counters in the plan, and where each stands.
     pub counters: (u32, Vec<Place>),
-    /// Indirect calls whose targets are counted, by [`crate::pointer::COUNTERS`] for each,
+    /// Indirect calls whose targets are counted, by `crate::pointer::COUNTERS` for each,
     /// behind the function's counters; or that are compared with a target.
     pub pointers: Vec<LinkAddr>,
     /// Its blocks' addresses, if there are counters.

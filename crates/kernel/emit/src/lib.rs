@@ -4,7 +4,7 @@
 //! blocks, and the kernel's tables about instructions. Frames keep their layout, so each instruction and
 //! return address of rewritten text has a counterpart in the original, which the plan says for all of them.
 //!
-//! A chunk of a [`Placement`] becomes a part of the [`Plan`]. Calls of functions of the same plan lead to
+//! A chunk of a `Placement` becomes a part of the [`Plan`]. Calls of functions of the same plan lead to
 //! their rewritten text.
 #![forbid(unsafe_code)]
 

@@ -35,7 +35,7 @@ pub fn write(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Builds the module in a folder that [`write`] has filled, with the build folder of a kernel, which
+/// Builds the module in a folder that [`write()`] has filled, with the build folder of a kernel, which
 /// its package of headers has. Gives the module's path.
 ///
 /// # Errors

@@ -11,7 +11,7 @@
 //!            map of functions, what made room
 //! ```
 //!
-//! Program headers stay where they were, if [`Room`] can be made for one more, and sections cover
+//! Program headers stay where they were, if `Room` can be made for one more, and sections cover
 //! every byte of the segment: so tools that lay out the file again keep it.
 //!
 //! An *entry guard* is between an entry patch and the function's rewritten text: every thread's

@@ -1,6 +1,6 @@
 //! Plans applied to files: programs and libraries that record themselves.
 //!
-//! [`instrument`] gives a file whose original text is unmodified, with rewritten text behind it and
+//! [`instrument()`] gives a file whose original text is unmodified, with rewritten text behind it and
 //! an agent (`runtime/file`) that runs first. Only if the environment has `FETTLE_RECORD=DIR` does
 //! the agent patch the program's functions to run the rewritten text. Object files get rewritten
 //! text and the agent as sections, for the linker to place. [`collect()`] makes a trace of what a

@@ -1,7 +1,7 @@
 //! Tuning a process while it runs: its hot code is laid out anew, and everything can be undone.
 //!
 //! [`Target`] knows the modules of a process. Of each, [`Module`] lifts the functions and makes
-//! [`Rewritten`]; [`install`] puts that into the process. [`tune`] counts with copies that have
+//! [`Rewritten`]; [`install()`] puts that into the process. [`tune`] counts with copies that have
 //! counters, has `fettle-place` decide, installs, compares, and keeps what is faster. Stopping
 //! threads, writing and reverting are in `fettle-live`. [`offline`] decides by the counts of a
 //! trace, and changes nothing. [`recording`] counts without tuning, and makes a trace.

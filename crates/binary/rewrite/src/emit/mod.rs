@@ -4,7 +4,7 @@
 //! keep their short form where the distance allows. Padding in front of aligned blocks is
 //! replaced by as much as the new address needs.
 //!
-//! Blocks are written in the original's order, or in that of a [`Placement`]. Then a conditional
+//! Blocks are written in the original's order, or in that of a `Placement`. Then a conditional
 //! jump may be inverted, a jump may be needed where control fell through, and another may
 //! not be needed any more. A function's chunks lie one behind the other here; where each of them
 //! goes is decided later, so jumps between them wait for it ([`Fixup::Across`]).

@@ -2,7 +2,7 @@
 //!
 //! It belongs to builds: each module is known by its build id, each function by its address and a
 //! hash of its bytes. In another build of a file with the same name, functions are found by name and
-//! [shape](shape). A function that differs is left out and counted. The file is JSON and is not trusted:
+//! [shape]. A function that differs is left out and counted. The file is JSON and is not trusted:
 //! counts only decide about an order.
 
 mod hash;
