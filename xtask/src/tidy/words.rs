@@ -98,7 +98,7 @@ pub fn check(source: &Source, problems: &mut Vec<Problem>) {
             continue;
         }
         let line = line.trim_start_matches(['/', '!', '*', '#', ' ']);
-        if line.starts_with(['-', '|']) {
+        if line.is_empty() || line.starts_with(['-', '|']) {
             before.clear();
         }
         let begin = before.len();
