@@ -25,7 +25,7 @@ enum TraceCommand {
     Check(CheckArgs),
     /// Convert the records of a long recording into columns, which its first reader would do
     ///
-    /// A recording of more than four million calls is left as it was stored, so that it ends at
+    /// A recording of more than eight million calls is left as it was stored, so that it ends at
     /// once. Converted, it has its calls in calls/*.parquet, as a short one has.
     Convert(ConvertArgs),
     /// Show the manifest: what was recorded, where, when, and what was lost

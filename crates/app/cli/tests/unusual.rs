@@ -769,7 +769,7 @@ fn too_few_processes_are_reported_before_anything_runs() {
 /// More calls than are converted when a recording ends.
 #[test]
 fn a_long_recording_is_converted_by_its_first_reader() {
-    const CALLS: u64 = 5_000_000;
+    const CALLS: u64 = 9_000_000;
     let bench = Bench::new();
     let program = bench.build("many_calls.c", "many_calls", &["-O1"]);
     let trace = bench.trace();

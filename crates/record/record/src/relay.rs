@@ -40,9 +40,9 @@ impl std::fmt::Debug for Remote {
     }
 }
 
-/// A recording of more records is left to its first reader: to convert this many takes part of a
-/// second on one processor.
-const CONVERTED_AT_ONCE: u64 = 4 << 20;
+/// A recording of more records is left to its first reader: to convert this many takes the
+/// better part of a second on one processor.
+const CONVERTED_AT_ONCE: u64 = 8 << 20;
 
 /// How long a recorder waits at its end for a collector that is away.
 const PATIENCE: Duration = Duration::from_secs(60);
