@@ -17,7 +17,7 @@ use crate::finish::{Finish, OpenCall};
 use crate::manifest::Manifest;
 use crate::read::{Trace, read_optional};
 use crate::spool::ending_path;
-use crate::write::{TraceWriter, write_trace};
+use crate::write::TraceWriter;
 
 /// How often it is looked whether another process has converted a recording.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -84,7 +84,7 @@ fn is_not_ours(reason: &io::Error) -> bool {
 ///
 /// The records are left unmodified then.
 pub(crate) fn convert(trace: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    let _writer = loop {
+    let writer = loop {
         match TraceWriter::reopen(trace) {
             Ok(writer) => break writer,
             Err(Error::Busy { .. }) => std::thread::sleep(PERIOD),
@@ -117,5 +117,5 @@ pub(crate) fn convert(trace: &Path, progress: &mut dyn FnMut(u64, u64)) -> Resul
         open_calls,
         ..Finish::default()
     };
-    write_trace(trace, finish, progress).map(drop)
+    writer.finish(finish, progress).map(drop)
 }
