@@ -5,8 +5,8 @@ mod common;
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
 
-use common::{Recorded, alone, capture, drain_until, scratch};
-use fettle_kernel_events::{Event, Options};
+use common::{Recorded, alone, observed, scratch};
+use fettle_kernel_events::Event;
 
 /// A task that makes others, each of which writes, and one that has a thread write.
 const PROGRAM: &str = r#"
@@ -35,26 +35,15 @@ fn recorded() -> Option<Recorded> {
     std::fs::create_dir_all(&folder).unwrap();
     let program = folder.join("program.py");
     std::fs::write(&program, PROGRAM).unwrap();
-    let mut capture = capture(Options { task_wakes: true, ..Options::default() })?;
-    let wakes = !capture.without.contains(&"tasks' wake-ups");
-    capture.start().unwrap();
-    let children = capture.processes().observe_children().unwrap();
     // Another version is tried by naming it.
     let python = std::env::var("FETTLE_TEST_PYTHON");
     let mut python = Command::new(python.as_deref().unwrap_or("/usr/bin/python3"));
-    let Ok(mut child) = python.arg(&program).stdout(Stdio::null()).spawn() else {
-        eprintln!("skipped: there is no Python");
-        return None;
-    };
-    let mut status = None;
-    let recorded = drain_until(capture, |_| {
-        status = status.or(child.try_wait().unwrap());
-        status.is_some()
+    let recorded = observed(|| {
+        let child = python.arg(&program).stdout(Stdio::null()).spawn();
+        child.inspect_err(|_| eprintln!("skipped: there is no Python")).ok()
     });
-    drop(children);
     std::fs::remove_dir_all(&folder).unwrap();
-    assert!(status.is_some_and(|status| status.success()));
-    wakes.then_some(recorded)
+    recorded
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 mod common;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use common::{Recorded, alone, capture, drain_until, scratch};
-use fettle_kernel_events::{Event, Options};
+use common::{Recorded, alone, observed, scratch};
+use fettle_kernel_events::Event;
 
 /// Workers that write what they are given, each for the goroutine that hands it over.
 const PROGRAM: &str = r#"
@@ -47,20 +47,9 @@ fn recorded() -> Option<Recorded> {
         eprintln!("skipped: there is no Go");
         return None;
     }
-    let mut capture = capture(Options { task_wakes: true, ..Options::default() })?;
-    let wakes = !capture.without.contains(&"tasks' wake-ups");
-    capture.start().unwrap();
-    let children = capture.processes().observe_children().unwrap();
-    let mut child = Command::new(&program).stdout(std::process::Stdio::null()).spawn().unwrap();
-    let mut status = None;
-    let recorded = drain_until(capture, |_| {
-        status = status.or(child.try_wait().unwrap());
-        status.is_some()
-    });
-    drop(children);
+    let recorded = observed(|| Some(Command::new(&program).stdout(Stdio::null()).spawn().unwrap()));
     std::fs::remove_dir_all(&folder).unwrap();
-    assert!(status.is_some_and(|status| status.success()));
-    wakes.then_some(recorded)
+    recorded
 }
 
 #[test]

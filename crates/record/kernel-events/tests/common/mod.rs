@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -113,6 +113,24 @@ pub fn scratch() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("fettle-kernel-events-{}-{next}", std::process::id()))
+}
+
+/// What a program does that `start` starts, with the tasks of its runtime; `None` where it does not
+/// start, or no kernel reports tasks' wake-ups.
+pub fn observed(start: impl FnOnce() -> Option<Child>) -> Option<Recorded> {
+    let mut capture = capture(Options { task_wakes: true, ..Options::default() })?;
+    let wakes = !capture.without.contains(&"tasks' wake-ups");
+    capture.start().unwrap();
+    let children = capture.processes().observe_children().unwrap();
+    let mut child = start()?;
+    let mut status = None;
+    let recorded = drain_until(capture, |_| {
+        status = status.or(child.try_wait().unwrap());
+        status.is_some()
+    });
+    drop(children);
+    assert!(status.is_some_and(|status| status.success()));
+    wakes.then_some(recorded)
 }
 
 /// Drains until `done` says so, and gives what there was.
