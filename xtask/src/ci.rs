@@ -1,14 +1,15 @@
 //! What CI runs, and in which order.
 
+mod suite;
+
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::corpus::{self, Tally};
 use crate::{
-    bench, examples, jar, java, kernel_live, lab, page, proc, repo, rpc, smp, tidy, torture,
+    bench, corpus, examples, jar, java, kernel_live, lab, page, proc, repo, rpc, smp, tidy, torture,
 };
 
 /// How much of it.
@@ -66,13 +67,19 @@ struct Score {
     passed: usize,
     failed: usize,
     ignored: usize,
+    /// What failed, a line each: said again at the end, for a log is long and read from there.
+    failures: Vec<String>,
 }
 
 impl Score {
-    fn add_tally(&mut self, tally: &Tally) {
-        self.passed += tally.succeeded();
-        self.failed += tally.failed();
-        self.ignored += tally.skipped();
+    /// Adds what a step counted.
+    fn add(&mut self, step: &str, [passed, failed, ignored]: [usize; 3]) {
+        self.passed += passed;
+        self.failed += failed;
+        self.ignored += ignored;
+        if failed > 0 {
+            self.failures.push(format!("{step}: {failed} failed, see \"== {step}\" above"));
+        }
     }
 }
 
@@ -108,13 +115,16 @@ pub fn run(options: &Options) -> Result<bool> {
     };
     if let Some((name, which)) = tests {
         say(name);
-        note(&mut broken, "tests", cargo_test(which, &mut score));
+        note(&mut broken, "tests", tests_of(name, which, &mut score));
     }
     println!("skipped: SQL and the cluster, for the time that their build takes: make test-query");
     score.ignored += 1;
 
     for step in &broken {
         println!("failed step: {step}");
+    }
+    for failure in &score.failures {
+        println!("failed: {failure}");
     }
     score.failed += usize::from(score.failed == 0 && !broken.is_empty());
     // The closing line has the form of the test runner's own, over all steps.
@@ -216,9 +226,7 @@ fn java_runtime(score: &mut Score, broken: &mut Vec<String>) {
     say("Java runtime");
     match java::test() {
         Ok(java::Outcome::Ran { passed, failed, skipped }) => {
-            score.passed += passed;
-            score.failed += failed;
-            score.ignored += skipped;
+            score.add("Java runtime", [passed, failed, skipped]);
         }
         Ok(java::Outcome::Skipped(why)) => {
             println!("skipped: {why}");
@@ -232,11 +240,7 @@ fn java_runtime(score: &mut Score, broken: &mut Vec<String>) {
 fn rpc_calls(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
     say("ends of RPC calls");
     match rpc::run(&rpc::Options::brief(binary)) {
-        Ok(ran) => {
-            score.passed += ran.passed;
-            score.failed += ran.failed;
-            score.ignored += ran.skipped.len();
-        }
+        Ok(ran) => score.add("ends of RPC calls", [ran.passed, ran.failed, ran.skipped.len()]),
         Err(error) => note(broken, "ends of RPC calls", Err(error)),
     }
 }
@@ -245,24 +249,21 @@ fn rpc_calls(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
 fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
     say("torture");
     match torture::run(&torture::Options::quick(binary)) {
-        Ok(tally) => {
-            score.passed += tally.succeeded();
-            score.failed += tally.failed();
-            score.ignored += tally.skipped();
-        }
+        Ok(tally) => score.add("torture", [tally.succeeded(), tally.failed(), tally.skipped()]),
         Err(error) => note(broken, "torture", Err(error)),
     }
     say("corpus, smoke subset");
     match corpus::run(&corpus::Options::smoke(binary)) {
-        Ok(tally) => score.add_tally(&tally),
+        Ok(tally) => {
+            score.add("corpus, smoke subset", [tally.succeeded(), tally.failed(), tally.skipped()])
+        }
         Err(error) => note(broken, "corpus", Err(error)),
     }
     rpc_calls(binary, score, broken);
     say("lent processors, in a guest");
     match smp::run(&smp::Options::brief(binary)) {
         Ok(ran) => {
-            score.passed += ran.passed;
-            score.failed += ran.failed;
+            score.add("lent processors, in a guest", [ran.passed, ran.failed, 0]);
             if let Some(why) = ran.skipped {
                 println!("skipped: {why}");
                 score.ignored += 1;
@@ -273,8 +274,8 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
     say("rewritten text in a running kernel, in a guest");
     match kernel_live::run(&kernel_live::Options::brief(binary)) {
         Ok(ran) => {
-            score.passed += ran.passed;
-            score.failed += ran.failed;
+            score
+                .add("rewritten text in a running kernel, in a guest", [ran.passed, ran.failed, 0]);
             if let Some(why) = ran.skipped {
                 println!("skipped: {why}");
                 score.ignored += 1;
@@ -284,11 +285,10 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
     }
     say("gcc's tests and random programs as jars, a few");
     match jar::run(&jar::Options::quick(binary)) {
-        Ok(tally) => {
-            score.passed += tally.passed;
-            score.failed += tally.failed.len();
-            score.ignored += tally.left_out;
-        }
+        Ok(tally) => score.add(
+            "gcc's tests and random programs as jars, a few",
+            [tally.passed, tally.failed.len(), tally.left_out],
+        ),
         Err(error) if jar::has_tools() => note(broken, "programs as jars", Err(error)),
         Err(error) => {
             println!("skipped: {error:#}");
@@ -297,11 +297,10 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
     }
     say("documented examples, those that take seconds");
     match examples::run(&examples::Options::quick(binary)) {
-        Ok(ran) => {
-            score.passed += ran.passed;
-            score.failed += ran.failed;
-            score.ignored += ran.skipped;
-        }
+        Ok(ran) => score.add(
+            "documented examples, those that take seconds",
+            [ran.passed, ran.failed, ran.skipped],
+        ),
         Err(error) => note(broken, "documented examples", Err(error)),
     }
     say(
@@ -326,57 +325,15 @@ fn cargo(arguments: &[&str]) -> Result<()> {
     proc::step(Command::new("cargo").args(arguments).current_dir(repo::root()))
 }
 
-/// Kills a test program that hangs, with all that it has started, so that the others still run: so
-/// many seconds is several times what the longest takes.
-const RUNNER: &str = "timeout --kill-after=10 600";
-
-/// Runs all tests, or those of the kinds that arguments name, shows their output and adds up cargo's result lines.
-fn cargo_test(which: &[&str], score: &mut Score) -> Result<()> {
-    use std::io::{BufRead, BufReader};
-    let mut child = Command::new("cargo")
-        .args(TEST)
-        .args(which)
-        .arg("--no-fail-fast")
-        .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", RUNNER)
-        .current_dir(repo::root())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let stdout = child.stdout.take().context("the tests' output")?;
-    for line in BufReader::new(stdout).lines() {
-        let line = line?;
-        println!("{line}");
-        add_result_line(&line, score);
-    }
-    let status = child.wait()?;
-    if !status.success() {
-        bail!("cargo test: {status}");
+/// Runs all tests, or those of the kinds that arguments name.
+fn tests_of(step: &str, which: &[&str], score: &mut Score) -> Result<()> {
+    let ran = suite::run(&[&TEST[..], which].concat())?;
+    score.passed += ran.passed;
+    score.failed += ran.failed;
+    score.ignored += ran.ignored;
+    score.failures.extend(ran.failures());
+    if !ran.right {
+        bail!("{step}: see what failed");
     }
     Ok(())
-}
-
-/// Adds `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
-fn add_result_line(line: &str, score: &mut Score) {
-    let Some(rest) = line.strip_prefix("test result: ") else { return };
-    let count = |what: &str| -> usize {
-        rest.split([';', '.'])
-            .find_map(|part| part.trim().strip_suffix(what)?.trim().parse().ok())
-            .unwrap_or(0)
-    };
-    score.passed += count("passed");
-    score.failed += count("failed");
-    score.ignored += count("ignored");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn result_lines_add_up() {
-        let mut score = Score::default();
-        add_result_line("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured", &mut score);
-        add_result_line("test result: FAILED. 4 passed; 2 failed; 0 ignored; 0", &mut score);
-        assert_eq!((score.passed, score.failed, score.ignored), (7, 2, 1));
-    }
 }
