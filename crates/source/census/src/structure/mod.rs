@@ -6,16 +6,22 @@
 //! is unknown has each of its branches begin with what was before it; what is behind has the braces of the first
 //! branch, so `#ifdef A if (x) { #else if (y) { #endif` opens one block.
 
+mod locks;
+mod outside;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::conditional::{Branch, Piece};
-use crate::held::{State, Taken, join, leave_scope, let_go, take, unite};
-use crate::kinds::{Form, Kind, Meaning, Operation};
-use crate::site::{Candidate, FileCensus, Function, Leaving, Site, text_of};
+use crate::held::{State, Taken, join, leave_scope, unite};
+use crate::kinds::{Kind, Meaning};
+use crate::site::{Candidate, FileCensus, Function, Leaving, text_of};
 use crate::token::{Language, Token, TokenKind};
+
+use locks::same_text;
 
 /// How deep blocks may nest: what is deeper is not looked at more closely.
 const DEEPEST: usize = 256;
+
 /// How many tokens of a lock's name count.
 const LONGEST_NAME: u32 = 24;
 
@@ -219,115 +225,6 @@ impl<'a, 'b> Structure<'a, 'b> {
     fn before(&self, at: usize) -> Option<Token<'a>> {
         (0..at).rev().find_map(|at| self.token(at))
     }
-
-    // Outside of functions.
-
-    fn outside(&mut self, at: usize, token: Token<'a>) {
-        let values = self.flow.frames.last().is_some_and(|f| f.kind == FrameKind::Values);
-        match token.kind {
-            TokenKind::Punctuation => match token.text.first() {
-                Some(b'{') => self.open_outside(at),
-                Some(b'}') => self.close_outside(),
-                _ if values => {}
-                Some(b'(') => {
-                    if self.flow.parens == 0 && !self.declaration.fixed {
-                        self.declaration.open = self.declaration.word;
-                    }
-                    self.flow.parens += 1;
-                }
-                Some(b')') => {
-                    self.flow.parens = self.flow.parens.saturating_sub(1);
-                    if self.flow.parens == 0
-                        && let Some(word) = self.declaration.open.take()
-                    {
-                        self.declaration.name = Some(word);
-                    }
-                }
-                Some(b';') if self.flow.parens == 0 => self.declaration = Declaration::default(),
-                Some(b'=') if self.flow.parens == 0 && !self.declaration.fixed => {
-                    self.declaration.values = true;
-                }
-                Some(b':') if self.language == Language::Cpp && self.flow.parens == 0 => {
-                    // Members that a constructor begins with.
-                    let qualified = self.before(at).is_some_and(|before| before.is(b':'))
-                        || self.next(at + 1).is_some_and(|(_, next)| next.is(b':'));
-                    self.declaration.fixed |= !qualified && self.declaration.name.is_some();
-                }
-                _ => {}
-            },
-            TokenKind::Word if !values && self.flow.parens == 0 => {
-                if self.language == Language::Rust {
-                    if self.before(at).is_some_and(|before| before.is_word("fn")) {
-                        self.declaration.name = Some(at);
-                        self.declaration.fixed = true;
-                    }
-                } else if !self.declaration.fixed && !is_attribute(token.text) {
-                    self.declaration.word = Some(at);
-                } else {
-                    self.declaration.word = None;
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn open_outside(&mut self, at: usize) {
-        if self.flow.frames.len() >= DEEPEST {
-            self.flow.too_deep += 1;
-            return;
-        }
-        let declaration = &self.declaration;
-        let fixed = declaration.fixed && self.language == Language::Cpp;
-        // `member{value}` before a constructor's body.
-        let member = fixed && self.before(at).is_some_and(|before| before.kind == TokenKind::Word);
-        let inner = self.flow.frames.last().is_some_and(|f| f.kind == FrameKind::Values);
-        let kind = match declaration.name {
-            _ if inner || member || self.flow.parens > 0 => FrameKind::Values,
-            _ if declaration.values => FrameKind::Values,
-            Some(_) => FrameKind::Function,
-            None => FrameKind::Transparent,
-        };
-        if kind == FrameKind::Function {
-            let name = declaration.name.and_then(|at| self.function_name(at));
-            let implementation = name.is_some_and(|name| self.meanings.contains_key(name.text));
-            self.out.function_count += 1;
-            self.body = Body { name, implementation, ..Body::default() };
-            self.flow.held = Some(Vec::new());
-        }
-        self.push(kind, Control::Plain);
-        if kind != FrameKind::Values {
-            self.declaration = Declaration::default();
-        }
-    }
-
-    /// The name of a function whose head has this word before its parentheses. `SYSCALL_DEFINE1(name, …)`
-    /// and its like have it inside.
-    fn function_name(&self, at: usize) -> Option<Token<'a>> {
-        let name = self.token(at)?;
-        let shouted = !name.text.iter().any(u8::is_ascii_lowercase);
-        if !shouted || self.language == Language::Rust {
-            return Some(name);
-        }
-        let inner = self.next(at + 1).and_then(|(open, _)| self.next(open + 1));
-        Some(inner.map(|(_, token)| token).filter(|t| t.kind == TokenKind::Word).unwrap_or(name))
-    }
-
-    fn close_outside(&mut self) {
-        if self.flow.too_deep > 0 {
-            self.flow.too_deep -= 1;
-            return;
-        }
-        let Some(frame) = self.flow.frames.pop() else {
-            self.declaration = Declaration::default();
-            return;
-        };
-        self.flow.parens = frame.parens;
-        if frame.kind == FrameKind::Transparent {
-            self.declaration = Declaration::default();
-        }
-    }
-
-    // In functions.
 
     fn push(&mut self, kind: FrameKind, control: Control) {
         let then = match control {
@@ -612,54 +509,6 @@ impl<'a, 'b> Structure<'a, 'b> {
         self.flow.held = join(&start, start.clone(), held);
     }
 
-    fn operation(&mut self, at: usize, token: Token<'a>, begins: bool) {
-        let Some(meanings) = self.meanings.get(token.text) else { return };
-        let found = meanings.iter().find_map(|m| Some((*m, self.lock_of(at, m.form)?)));
-        let Some((meaning, lock)) = found else { return };
-        let index = self.function_index(token.line);
-        let mut depth = 0;
-        match meaning.operation {
-            Operation::Lock | Operation::Try | Operation::Scoped => {
-                self.body.taken += 1;
-                let scoped = meaning.operation == Operation::Scoped;
-                // A method is a statement of its own if what it is called on begins one.
-                let receiver = matches!(meaning.form, Form::Method | Form::EmptyMethod);
-                let alone = begins || (receiver && self.begins_statement(lock.0 as usize));
-                let bound =
-                    self.flow.binds || meaning.form == Form::Guard || self.flow.head.is_some();
-                let taken = Taken {
-                    id: self.body.taken,
-                    kind: meaning.kind,
-                    lock,
-                    line: token.line,
-                    maybe: meaning.operation == Operation::Try || !alone,
-                    scope: scoped.then(|| self.depth() + u32::from(!bound)),
-                };
-                depth = take(&mut self.flow.held, taken).min(255) as u8;
-            }
-            Operation::Unlock => {
-                self.body.let_go.insert(meaning.kind);
-                let pieces = self.pieces;
-                let held = self.flow.held.as_ref();
-                if held.is_some_and(|held| held.iter().all(|taken| taken.kind != meaning.kind)) {
-                    self.body.given.push((meaning.kind, lock));
-                }
-                let_go(&mut self.flow.held, meaning.kind, |taken| {
-                    same_text(pieces, taken.lock, lock)
-                });
-            }
-            Operation::Other => {}
-        }
-        self.out.sites.push(Site {
-            kind: meaning.kind,
-            operation: meaning.operation,
-            line: token.line,
-            function: index,
-            depth,
-            implementation: self.body.implementation,
-        });
-    }
-
     fn function_index(&mut self, line: u32) -> u32 {
         if let Some(index) = self.body.index {
             return index;
@@ -681,139 +530,6 @@ impl<'a, 'b> Structure<'a, 'b> {
             before.is(b';') || before.is(b'{') || before.is(b'}') || before.is(b')')
         })
     }
-
-    /// The tokens that name the lock, if the word at `at` is an operation of this form.
-    fn lock_of(&self, at: usize, form: Form) -> Option<(u32, u32)> {
-        let (next_at, next) = self.next(at + 1)?;
-        let method = self.before(at).is_some_and(|b| b.is(b'.') || b.is(b'>'));
-        match form {
-            Form::Call if next.is(b'(') && !method => Some(self.argument(next_at)),
-            Form::Method | Form::EmptyMethod if next.is(b'(') && method => {
-                let empty = self.next(next_at + 1).is_some_and(|(_, token)| token.is(b')'));
-                (form == Form::Method || empty).then(|| self.receiver(at))
-            }
-            Form::Word => Some((at as u32, at as u32)),
-            Form::Guard => {
-                let mut at = next_at;
-                if next.is(b'<') {
-                    let mut open = 0_i32;
-                    loop {
-                        let (here, token) = self.next(at)?;
-                        open += i32::from(token.is(b'<')) - i32::from(token.is(b'>'));
-                        at = here + 1;
-                        if open <= 0 {
-                            break;
-                        }
-                        if token.is(b';') {
-                            return None;
-                        }
-                    }
-                }
-                let (variable, token) = self.next(at)?;
-                let (open, brace) = self.next(variable + 1)?;
-                let opens = token.kind == TokenKind::Word && (brace.is(b'(') || brace.is(b'{'));
-                opens.then(|| self.argument(open))
-            }
-            _ => None,
-        }
-    }
-
-    /// The first argument of a call whose parenthesis is at `open`.
-    fn argument(&self, open: usize) -> (u32, u32) {
-        let mut depth = 0_u32;
-        let start = open as u32 + 1;
-        for at in start..start + LONGEST_NAME {
-            let Some(token) = self.token(at as usize) else { return (start, at) };
-            if depth == 0 && (token.is(b',') || token.is(b')') || token.is(b'}')) {
-                return (start, at);
-            }
-            depth += u32::from(token.is(b'('));
-            depth = depth.saturating_sub(u32::from(token.is(b')')));
-        }
-        (start, start + LONGEST_NAME)
-    }
-
-    /// What the method at `at` is called on.
-    fn receiver(&self, at: usize) -> (u32, u32) {
-        let mut start = at;
-        let mut depth = 0_u32;
-        for before in (at.saturating_sub(LONGEST_NAME as usize)..at).rev() {
-            let Some(token) = self.token(before) else { break };
-            let closes = token.is(b')') || token.is(b']');
-            let opens = token.is(b'(') || token.is(b'[');
-            let joins = [b'.', b'-', b'>', b':'].iter().any(|&byte| token.is(byte));
-            let word = token.kind == TokenKind::Word && !token.is_word("return");
-            if depth == 0 && (opens || !(closes || joins || word)) {
-                break;
-            }
-            depth += u32::from(closes);
-            depth = depth.saturating_sub(u32::from(opens));
-            start = before;
-        }
-        (start as u32, at.saturating_sub(1) as u32)
-    }
-
-    fn lock_text(&self, (from, to): (u32, u32)) -> Box<str> {
-        let mut text = Vec::new();
-        let mut was_word = false;
-        for at in from..to {
-            let Some(token) = self.token(at as usize) else { break };
-            let word = token.kind != TokenKind::Punctuation;
-            if word && was_word {
-                text.push(b' ');
-            }
-            was_word = word;
-            text.extend_from_slice(token.text);
-        }
-        text_of(&text)
-    }
-}
-
-fn same_text(pieces: &[Piece<'_>], one: (u32, u32), other: (u32, u32)) -> bool {
-    let tokens = |(from, to): (u32, u32)| {
-        pieces.get(from as usize..to.max(from) as usize).unwrap_or_default().iter().map(|piece| {
-            match piece {
-                Piece::Token(token) => token.text,
-                _ => &[],
-            }
-        })
-    };
-    tokens(one).eq(tokens(other))
-}
-
-/// Words behind which parentheses say something about a function, and are not its own.
-fn is_attribute(word: &[u8]) -> bool {
-    let word = word.strip_prefix(b"__").unwrap_or(word);
-    let word = word.strip_suffix(b"__").unwrap_or(word);
-    matches!(
-        word,
-        b"attribute"
-            | b"declspec"
-            | b"acquires"
-            | b"releases"
-            | b"must_hold"
-            | b"cond_acquires"
-            | b"cond_lock"
-            | b"aligned"
-            | b"alignas"
-            | b"section"
-            | b"printf"
-            | b"scanf"
-            | b"malloc"
-            | b"alloc_size"
-            | b"assume_aligned"
-            | b"nonnull"
-            | b"asm"
-            | b"noexcept"
-            | b"throw"
-            | b"requires"
-            | b"decltype"
-            | b"REGPARM"
-            | b"FASTCALL"
-            | b"GUARDED_BY"
-            | b"EXCLUSIVE_LOCKS_REQUIRED"
-            | b"LOCKS_EXCLUDED"
-    )
 }
 
 #[cfg(test)]
