@@ -10,24 +10,13 @@ const LIMIT: usize = 800;
 
 /// Files that may be longer, with their most lines and the reason.
 const LONGER: &[(&str, usize, &str)] = &[
-    ("crates/analyse/requests/src/check.rs", 880, "one pass over a schema, a method a construct"),
     ("crates/analyse/requests/tests/shipped.rs", 1180, "a test for each shipped schema"),
     ("crates/app/cli/tests/attach.rs", 1185, "tests that share servers which run"),
-    ("crates/binary/check/src/unwind.rs", 820, "one machine of unwind rows"),
-    ("crates/binary/lift/src/tables.rs", 910, "every shape of jump table, side by side"),
     (
         "crates/binary/rewrite/tests/check_rejects.rs",
         1305,
         "a table of damages with what finds each",
     ),
-    ("crates/record/kernel-events/src/decode.rs", 930, "one match over all records of the kernel"),
-    ("crates/record/record/src/libraries.rs", 1025, "what happens in a dlopen hook, in its order"),
-    (
-        "crates/record/record/src/session.rs",
-        1195,
-        "the recorder's answers to all events of a process",
-    ),
-    ("crates/source/census/src/structure.rs", 925, "one parser of C's and Rust's structure"),
     ("runtime/file/file.c", 970, "one freestanding file that is put into other programs"),
 ];
 
