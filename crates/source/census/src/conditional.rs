@@ -173,6 +173,19 @@ pub fn kept_lines(text: &[u8], language: Language, names: &Names) -> Vec<bool> {
     kept
 }
 
+/// Whether two stretches of a file have the same tokens.
+pub(crate) fn same_text(pieces: &[Piece<'_>], one: (u32, u32), other: (u32, u32)) -> bool {
+    let tokens = |(from, to): (u32, u32)| {
+        pieces.get(from as usize..to.max(from) as usize).unwrap_or_default().iter().map(|piece| {
+            match piece {
+                Piece::Token(token) => token.text,
+                _ => &[],
+            }
+        })
+    };
+    tokens(one).eq(tokens(other))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use fettle_isa::Insn;
 use crate::function::{Bound, JumpTable, TableKind};
 use crate::range_code::RangeCode;
 
-use super::TableContext;
+use super::context::TableContext;
 
 /// Entries that one table may have at most.
 pub(super) const MAX_ENTRIES: usize = 1 << 16;

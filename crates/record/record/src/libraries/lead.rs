@@ -6,7 +6,7 @@ use fettle_image::{Image, LinkAddr};
 use fettle_live::{HookStop, LiveAddr, Patch, Purpose};
 use fettle_rewrite::Linked;
 
-use super::Candidate;
+use super::candidate::Candidate;
 
 /// What the loader's record of a module is to say of its program headers. The place is found by the
 /// values there, for the record's layout differs between versions: the headers' address, the entry

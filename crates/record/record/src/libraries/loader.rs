@@ -5,7 +5,7 @@ use fettle_live::{DlopenHook, LiveAddr, Patch, Purpose, Region};
 
 use crate::room::{AddressSpace, find_lasting_room_beside};
 
-use super::{CODE, CODE_LEN, DATA, REGIONS_LEN};
+use super::layout::{CODE, CODE_LEN, DATA, REGIONS_LEN};
 
 /// Where a dlopen hook goes in a process, near its loader, and the patch that leads there.
 pub struct HookSite {

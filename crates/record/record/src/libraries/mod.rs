@@ -15,54 +15,42 @@
 //! A process that ran before it was recorded gets its hook from a [`UndoRecorder`], the undo recorder, which
 //! also guarantees that all of this is reverted.
 
+mod candidate;
+mod layout;
 mod lead;
 mod loader;
 mod space;
+mod visit;
 
-use fettle_types::PAGE;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use fettle_image::LinkAddr;
 use fettle_live::{
-    DlopenHook, Entry, ExecStop, FileMap, HookStop, LiveAddr, LiveError, Mapping, Patch, Prot,
-    Region, Request, mapped_file,
+    DlopenHook, ExecStop, FileMap, HookStop, LiveError, Mapping, Region, Request, mapped_file,
 };
-use fettle_rewrite::find_object::Region as Known;
-use fettle_rewrite::{Linked, Plan};
 
-use crate::modules::{Modules, Placed, open_image};
-use crate::rewritten::Rewritten;
+use crate::modules::{Modules, open_image};
 use crate::room::AddressSpace;
 use crate::select::names_file;
 use crate::unmatched::Unmatched;
 
+pub use layout::REGIONS;
+use layout::{CODE_LEN, REGIONS_LEN};
 pub use lead::headers_patch;
-pub use loader::HookSite;
-pub use loader::Loader;
 use loader::symbol;
+pub use loader::{HookSite, Loader};
 pub use space::Space;
-use space::{Asked, Library, Listed, mapping_of, with_taken};
-
-const CODE_LEN: u64 = PAGE;
-
-/// Where in the helper's code page the code before `_dl_find_object` lies.
-const FIND_OBJECT: u64 = 0x400;
-
-const REGIONS_LEN: u64 = 4 * PAGE;
-
-/// So many libraries with rewritten text may be open at once.
-pub const REGIONS: usize = (REGIONS_LEN / Known::SIZE) as usize - 1;
-
-/// Longer lists of libraries are taken for broken ones.
-const LONGEST_LIST: usize = 4096;
+use space::{Asked, FindObject, Library, Listed, mapping_of, with_taken};
+use visit::Visit;
+pub use visit::{LibraryEvent, Opened, Prepared, UndoRecorder};
 
 /// Which libraries are wanted, and what is known of loaders.
 pub struct Libraries {
@@ -74,87 +62,6 @@ pub struct Libraries {
     /// Where `_dl_find_object` is in C libraries, by device and inode.
     find_object: HashMap<(u64, u64), Option<LinkAddr>>,
 }
-
-/// The undo recorder: it has given processes that ran before their dlopen hook. All that is done to such
-/// a process is recorded here first, so that it can be reverted even if Fettle is killed.
-pub trait UndoRecorder: Send {
-    /// What a process has for its libraries, once it may have its dlopen hook patched in.
-    fn space(&mut self, pid: i32) -> Option<Space>;
-
-    /// Something is about to be done, or was done.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written down: then it must not be done.
-    fn write_down(&mut self, pid: i32, entries: Vec<Entry>) -> Result<(), LiveError>;
-
-    /// Entry patches are about to lead a library to its rewritten text. Gives those that may be written.
-    ///
-    /// # Errors
-    ///
-    /// When the undo log cannot be written: then no patch may be written.
-    fn leading(&mut self, pid: i32, library: Opened<'_>) -> Result<Vec<Patch>, LiveError>;
-}
-
-/// A library that a process has opened, with the rewritten text that its entry patches will lead to.
-#[derive(Clone, Copy)]
-pub struct Opened<'a> {
-    /// What it is called in the process.
-    pub path: &'a Path,
-    /// The loader's record of it.
-    pub link_map: LiveAddr,
-    /// Its dynamic section.
-    pub dynamic: LiveAddr,
-    /// What the loader has added to link addresses.
-    pub bias: u64,
-    /// Its rewritten text.
-    pub plan: &'a Arc<Plan>,
-    /// The same with addresses.
-    pub linked: &'a Linked,
-    /// Where that is.
-    pub regions: [Region; 2],
-    /// What the loader's record is to say of its program headers.
-    pub headers: &'a Patch,
-    /// The entry patches.
-    pub jumps: &'a [Patch],
-}
-
-/// What a process is to be given at exec: mappings, and bytes to write.
-pub type Prepared = (Space, Vec<FileMap>, Vec<(LiveAddr, Vec<u8>)>);
-
-#[derive(Clone, Copy, PartialEq)]
-enum FindObject {
-    NotYet,
-    Done,
-    Failed,
-}
-
-#[derive(Clone)]
-struct Candidate {
-    link_map: u64,
-    dynamic: u64,
-    base: u64,
-    path: PathBuf,
-    module: usize,
-    placed: Arc<Placed>,
-    /// Its rewritten text is written into memory of the process's own, which could not open our file:
-    /// another user's cannot, nor one that has given up rights.
-    given: bool,
-}
-
-/// What becomes of a library, as a recording reports it.
-pub enum LibraryEvent {
-    /// A module's rewritten text is mapped.
-    Mapped(Rewritten),
-    /// A library runs without probes.
-    Refused(String, String),
-}
-
-const CODE: Prot = Prot { read: true, write: false, exec: true };
-
-const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
-
-const DATA: Prot = Prot { read: true, write: true, exec: false };
 
 impl Libraries {
     /// Those whose path or file name one of `patterns` matches, some of which the user has asked for.
@@ -354,66 +261,6 @@ impl Libraries {
     }
 }
 
-/// A thread at its dlopen hook, with the undo recorder, if the process has one.
-struct Visit<'a> {
-    stop: &'a HookStop,
-    undo_recorder: Option<&'a mut (dyn UndoRecorder + 'static)>,
-}
-
-impl Visit<'_> {
-    fn write_down(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), LiveError> {
-        match &mut self.undo_recorder {
-            Some(undo_recorder) => undo_recorder.write_down(self.stop.pid, entries.collect()),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether rewritten text is written into memory of the process's own: for one that ran before,
-    /// always.
-    fn gives(&self, library: &Candidate) -> bool {
-        library.given || self.undo_recorder.is_some()
-    }
-
-    /// What maps a library's rewritten text.
-    fn map(&mut self, library: &Candidate) -> Result<[Request; 2], LiveError> {
-        if !self.gives(library) {
-            return Ok(library.maps());
-        }
-        let regions = library.regions();
-        self.write_down(regions.into_iter().map(Entry::Map))?;
-        Ok(regions.map(Request::Give))
-    }
-
-    /// Fills memory that has been mapped for a library, if it is not mapped with its contents.
-    fn mapped(&mut self, library: &Candidate) -> Result<(), LiveError> {
-        if !self.gives(library) {
-            return Ok(());
-        }
-        let (regions, linked) = (library.regions(), &library.placed.linked);
-        self.write_down(regions.iter().map(|region| Entry::Mapped(region.at)))?;
-        let contents = [&linked.text, &linked.constants];
-        let fill = regions.iter().zip(contents).map(|(region, bytes)| (region.at, bytes.clone()));
-        self.stop.write(&fill.collect::<Vec<_>>())
-    }
-
-    /// What unmaps regions; nothing if that cannot be written down.
-    fn unmap(&mut self, regions: &[Region]) -> Vec<Request> {
-        let stop = self.stop;
-        let written = self.write_down(regions.iter().map(|region| stop.unmapping(region)));
-        // They stay until the recording is over.
-        let regions = if written.is_ok() { regions } else { &[] };
-        regions.iter().map(|region| Request::Unmap(region.at, region.len)).collect()
-    }
-
-    /// The patches that lead a library to its rewritten text.
-    fn leading(&mut self, library: Opened<'_>) -> Result<Vec<Patch>, LiveError> {
-        match &mut self.undo_recorder {
-            Some(undo_recorder) => undo_recorder.leading(self.stop.pid, library),
-            None => Ok(library.jumps.to_vec()),
-        }
-    }
-}
-
 impl Libraries {
     /// Where a process has `_dl_find_object`: in the C library, or in the loader.
     fn find_object(
@@ -442,37 +289,6 @@ impl Libraries {
             }
         }
         space.loader.map(|(at, base)| base.wrapping_add(at.0))
-    }
-}
-
-impl Candidate {
-    fn live(&self, at: LinkAddr) -> u64 {
-        at.0.wrapping_add(self.base)
-    }
-
-    /// Where its text goes, and its constants.
-    fn regions(&self) -> [Region; 2] {
-        let Placed { linked, text_len, constants_len, .. } = &*self.placed;
-        let region = |at, len: &u64, prot| Region {
-            at: LiveAddr(self.live(at)),
-            len: *len,
-            prot,
-            shared: false,
-        };
-        [
-            region(linked.text_at, text_len, CODE),
-            region(linked.constants_at, constants_len, CONSTANTS),
-        ]
-    }
-
-    fn maps(&self) -> [Request; 2] {
-        let mut offset = 0;
-        self.regions().map(|Region { at: addr, len, prot, shared }| {
-            let fd = self.placed.file.clone();
-            let map = FileMap { fd, offset, len, addr, prot, shared, dont_dump: false };
-            offset += len;
-            Request::Map(map)
-        })
     }
 }
 

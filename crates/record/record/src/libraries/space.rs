@@ -6,21 +6,23 @@ use std::path::{Path, PathBuf};
 
 use fettle_image::LinkAddr;
 use fettle_lift::SkipReason;
-use fettle_live::{
-    DlopenHook, Entry, HookStop, LiveAddr, LiveError, Mapping, Region, Request, mapped_file,
-};
+use fettle_live::{DlopenHook, HookStop, LiveAddr, Mapping, Region, mapped_file};
 use fettle_rewrite::find_object::{self, Region as Known};
 
-use crate::modules::{Module, Modules};
-use crate::rewritten::Rewritten;
+use crate::modules::Modules;
 use crate::room::AddressSpace;
 
-use super::lead::{headers_patch, jumps};
+use super::candidate::Candidate;
+use super::layout::{CODE_LEN, FIND_OBJECT, LONGEST_LIST, REGIONS};
 use super::loader::{R_MAP, R_NEXT, R_STATE, jump};
-use super::{
-    CODE_LEN, Candidate, FIND_OBJECT, FindObject, LONGEST_LIST, LibraryEvent, Opened, REGIONS,
-    Visit,
-};
+
+/// Whether unwinders ask the helper for the object of an address.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum FindObject {
+    NotYet,
+    Done,
+    Failed,
+}
 
 /// What a process has been given for its libraries.
 #[derive(Clone)]
@@ -47,15 +49,15 @@ pub(super) struct Library {
 
 #[derive(Clone, Copy)]
 pub(super) struct Probed {
-    region: usize,
-    parts: [Region; 2],
+    pub(super) region: usize,
+    pub(super) parts: [Region; 2],
 }
 
 /// What the process has been asked to unmap and to map.
 #[derive(Clone, Default)]
 pub(super) struct Asked {
     pub(super) unmaps: Vec<Region>,
-    libraries: Vec<Candidate>,
+    pub(super) libraries: Vec<Candidate>,
 }
 
 /// An entry of the loader's list.
@@ -171,7 +173,7 @@ impl Space {
         LiveAddr(self.regions_at + (index as u64 + 1) * Known::SIZE)
     }
 
-    fn drop_region(&mut self, index: usize, stop: &HookStop) {
+    pub(super) fn drop_region(&mut self, index: usize, stop: &HookStop) {
         let at = self.region_at(index);
         // If the process is gone there is nothing to drop.
         let _ = stop.write(&[(at, Known::UNUSED.to_bytes()[..8].to_vec())]);
@@ -179,7 +181,7 @@ impl Space {
     }
 
     /// Enters a region; readers see it whole or not at all.
-    fn add_region(&mut self, region: Known, stop: &HookStop) -> Result<usize, String> {
+    pub(super) fn add_region(&mut self, region: Known, stop: &HookStop) -> Result<usize, String> {
         let index = self
             .regions
             .iter()
@@ -283,115 +285,5 @@ impl Space {
         };
         taken.extend(candidate.regions().map(|region| (region.at.0, region.len)));
         Ok(Some(candidate))
-    }
-
-    /// Asks for a library's rewritten text to be mapped.
-    pub(super) fn ask(
-        &mut self,
-        library: Candidate,
-        visit: &mut Visit<'_>,
-        requests: &mut Vec<Request>,
-    ) -> Result<(), LibraryEvent> {
-        let refused = |error: LiveError| {
-            LibraryEvent::Refused(library.path.display().to_string(), error.to_string())
-        };
-        requests.extend(visit.map(&library).map_err(refused)?);
-        self.asked.libraries.push(library);
-        Ok(())
-    }
-
-    /// Writes the entry patches of libraries whose rewritten text could be mapped; gives those for which
-    /// that failed from our file, and into which it is to be written.
-    pub(super) fn finish(
-        &mut self,
-        asked: Asked,
-        done: &[Result<(), LiveError>],
-        modules: &Modules,
-        visit: &mut Visit<'_>,
-        unmaps: &mut Vec<Region>,
-        events: &mut Vec<LibraryEvent>,
-    ) -> Vec<Candidate> {
-        let mut again = Vec::new();
-        let (unmapped, mapped) = done.split_at(asked.unmaps.len());
-        let gone = asked.unmaps.iter().zip(unmapped).filter(|(_, result)| result.is_ok());
-        // If it cannot be written down, it shows in the process.
-        let _ = visit.write_down(gone.map(|(region, _)| Entry::Unmapped(region.at)));
-        for (library, mapped) in asked.libraries.iter().zip(mapped.chunks(2)) {
-            if !visit.gives(library) && mapped.iter().all(Result::is_err) {
-                again.push(Candidate { given: true, ..library.clone() });
-                continue;
-            }
-            let failed = mapped.iter().find_map(|result| result.as_ref().err());
-            let result = match failed {
-                Some(error) => Err(error.to_string()),
-                None => self.lead(library, &modules.all()[library.module], visit),
-            };
-            let parts = library.regions();
-            match result {
-                Ok(region) => {
-                    let probed = Some(Probed { region, parts });
-                    self.known.insert(library.link_map, Library { base: library.base, probed });
-                    let (module, bias, [text, _]) = (library.module, library.base, parts);
-                    let (text, text_len) = (text.at, text.len);
-                    events.push(LibraryEvent::Mapped(Rewritten { module, text, text_len, bias }));
-                }
-                Err(reason) => {
-                    events.push(LibraryEvent::Refused(library.path.display().to_string(), reason));
-                    let made = parts.into_iter().zip(mapped);
-                    let (made, not): (Vec<_>, Vec<_>) =
-                        made.partition(|(_, result)| result.is_ok());
-                    let _ = visit.write_down(not.iter().map(|(r, _)| Entry::Unmapped(r.at)));
-                    unmaps.extend(made.into_iter().map(|(region, _)| region));
-                }
-            }
-        }
-        again
-    }
-
-    /// Makes unwinders and the loader know a library's rewritten text, and patches the library to enter
-    /// it.
-    pub(super) fn lead(
-        &mut self,
-        library: &Candidate,
-        module: &Module,
-        visit: &mut Visit<'_>,
-    ) -> Result<usize, String> {
-        let (linked, image, stop) = (&library.placed.linked, &module.image, visit.stop);
-        let failed = |error: LiveError| error.to_string();
-        visit.mapped(library).map_err(failed)?;
-        let jumps = jumps(library, image, stop)?;
-        let (link_map, bias) = (LiveAddr(library.link_map), library.base);
-        let read = |at, len| stop.read_some(at, len).ok();
-        let headers = headers_patch((link_map, bias), image, linked, read)
-            .ok_or("the loader's record of it has a form that is not known")?;
-        let regions = library.regions();
-        let opened = Opened {
-            path: &library.path,
-            link_map,
-            dynamic: LiveAddr(library.dynamic),
-            bias,
-            plan: &module.plan,
-            linked,
-            regions,
-            headers: &headers,
-            jumps: &jumps,
-        };
-        let jumps = visit.leading(opened).map_err(failed)?;
-        let [text, constants] = regions;
-        let region = self.add_region(
-            Known {
-                start: text.at.0,
-                end: constants.at.0 + constants.len,
-                link_map: library.link_map,
-                eh_frame_hdr: library.live(linked.eh_frame_hdr),
-            },
-            stop,
-        )?;
-        let writes = [headers].into_iter().chain(jumps).map(|patch| (patch.at, patch.after));
-        stop.write(&writes.collect::<Vec<_>>()).map_err(|error| {
-            self.drop_region(region, stop);
-            failed(error)
-        })?;
-        Ok(region)
     }
 }

@@ -16,7 +16,8 @@ use crate::switches::Switches;
 use crate::task;
 
 use super::prepare::executed_as;
-use super::{Attached, ProcessState, Progress, Recorder};
+use super::state::ProcessState;
+use super::{Attached, Progress, Recorder};
 
 impl Session for Recorder<'_> {
     fn is_prepared(&mut self, stop: &ExecStop<'_>) -> bool {

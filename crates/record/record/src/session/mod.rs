@@ -3,6 +3,7 @@
 mod answers;
 mod done;
 mod prepare;
+mod state;
 mod threads;
 
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use fettle_live::{ExitStatus, LiveAddr};
 use fettle_trace::{ClockPair, Manifest, Mapping, Process, TraceWriter};
 
 use crate::clock;
-use crate::libraries::{Libraries, Space, UndoRecorder};
+use crate::libraries::{Libraries, UndoRecorder};
 use crate::locking::Locking;
 use crate::modules::Modules;
 use crate::naming;
@@ -22,22 +23,10 @@ use crate::sampled::Sampled;
 use crate::short::MinDuration;
 use crate::slots::{AliveWord, Slots};
 use crate::switches::Switches;
-
 pub use done::Done;
-use prepare::Pending;
 pub use prepare::called;
-use threads::ThreadState;
 
-/// What is known of a process.
-struct ProcessState {
-    parent: Option<i32>,
-    command: String,
-    start_tsc: u64,
-    /// Where the slots are mapped, if its code was rewritten.
-    slots_at: Option<u64>,
-    /// What is there for its libraries.
-    space: Option<Space>,
-}
+use state::{Pending, ProcessState, ThreadState};
 
 /// The session that records.
 pub struct Recorder<'a> {

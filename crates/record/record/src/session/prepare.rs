@@ -9,23 +9,11 @@ use fettle_image::{Image, LinkAddr};
 use fettle_lift::SkipReason;
 use fettle_live::{ExecStop, FaultStop, FileMap, Injection, LiveAddr, Prot};
 
-use crate::libraries::Space;
 use crate::room::{AddressSpace, find_gap, slots_from};
 use crate::slots::ALIVE_AT;
 
 use super::Recorder;
-
-/// An injection on its way.
-pub(super) struct Pending {
-    pub(super) space: Option<Space>,
-    /// The main program has rewritten text.
-    pub(super) probed: bool,
-    pub(super) tid: i32,
-    pub(super) slot: u32,
-    pub(super) slots_at: u64,
-    pub(super) module: usize,
-    pub(super) bias: u64,
-}
+use super::state::Pending;
 
 impl<'a> Recorder<'a> {
     pub(super) fn prepare(&mut self, stop: &ExecStop<'_>) -> Result<Injection, String> {

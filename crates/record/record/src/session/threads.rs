@@ -15,20 +15,7 @@ use crate::task;
 
 use super::Recorder;
 use super::done::split_values;
-
-/// What is known of a thread with a slot.
-pub(super) struct ThreadState {
-    pub(super) index: u32,
-    pub(super) slot: u32,
-    pub(super) pid: i32,
-    pub(super) start_tsc: u64,
-    /// CPU time that it had used before.
-    start_cpu_ns: Option<u64>,
-    /// What it was at its end, once that has come.
-    pub(super) end: Option<task::Account>,
-    /// Calls that it was forked in the middle of.
-    pub(super) copied: Vec<(u32, u64)>,
-}
+use super::state::ThreadState;
 
 impl<'a> Recorder<'a> {
     /// Writes in front of the slots what functions of new modules do with locks, before any of them runs.

@@ -1,12 +1,15 @@
 //! Operations on locks, and which lock each names.
 
-use crate::conditional::Piece;
+use crate::conditional::same_text;
 use crate::held::{Taken, let_go, take};
 use crate::kinds::{Form, Operation};
 use crate::site::{Site, text_of};
 use crate::token::{Token, TokenKind};
 
-use super::{LONGEST_NAME, Structure};
+use super::Structure;
+
+/// How many tokens of a lock's name count.
+const LONGEST_NAME: u32 = 24;
 
 impl<'a, 'b> Structure<'a, 'b> {
     pub(super) fn operation(&mut self, at: usize, token: Token<'a>, begins: bool) {
@@ -142,16 +145,4 @@ impl<'a, 'b> Structure<'a, 'b> {
         }
         text_of(&text)
     }
-}
-
-pub(super) fn same_text(pieces: &[Piece<'_>], one: (u32, u32), other: (u32, u32)) -> bool {
-    let tokens = |(from, to): (u32, u32)| {
-        pieces.get(from as usize..to.max(from) as usize).unwrap_or_default().iter().map(|piece| {
-            match piece {
-                Piece::Token(token) => token.text,
-                _ => &[],
-            }
-        })
-    };
-    tokens(one).eq(tokens(other))
 }

@@ -11,19 +11,14 @@ mod outside;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::conditional::{Branch, Piece};
+use crate::conditional::{Branch, Piece, same_text};
 use crate::held::{State, Taken, join, leave_scope, unite};
 use crate::kinds::{Kind, Meaning};
 use crate::site::{Candidate, FileCensus, Function, Leaving, text_of};
 use crate::token::{Language, Token, TokenKind};
 
-use locks::same_text;
-
 /// How deep blocks may nest: what is deeper is not looked at more closely.
 const DEEPEST: usize = 256;
-
-/// How many tokens of a lock's name count.
-const LONGEST_NAME: u32 = 24;
 
 /// What a statement in parentheses or braces belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

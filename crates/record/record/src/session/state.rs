@@ -1,0 +1,41 @@
+//! What is known of threads, processes and injections on their way.
+
+use crate::libraries::Space;
+use crate::task;
+
+/// What is known of a process.
+pub(super) struct ProcessState {
+    pub(super) parent: Option<i32>,
+    pub(super) command: String,
+    pub(super) start_tsc: u64,
+    /// Where the slots are mapped, if its code was rewritten.
+    pub(super) slots_at: Option<u64>,
+    /// What is there for its libraries.
+    pub(super) space: Option<Space>,
+}
+
+/// An injection on its way.
+pub(super) struct Pending {
+    pub(super) space: Option<Space>,
+    /// The main program has rewritten text.
+    pub(super) probed: bool,
+    pub(super) tid: i32,
+    pub(super) slot: u32,
+    pub(super) slots_at: u64,
+    pub(super) module: usize,
+    pub(super) bias: u64,
+}
+
+/// What is known of a thread with a slot.
+pub(super) struct ThreadState {
+    pub(super) index: u32,
+    pub(super) slot: u32,
+    pub(super) pid: i32,
+    pub(super) start_tsc: u64,
+    /// CPU time that it had used before.
+    pub(super) start_cpu_ns: Option<u64>,
+    /// What it was at its end, once that has come.
+    pub(super) end: Option<task::Account>,
+    /// Calls that it was forked in the middle of.
+    pub(super) copied: Vec<(u32, u64)>,
+}
