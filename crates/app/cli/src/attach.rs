@@ -12,6 +12,7 @@ use fettle_report::render::count;
 use fettle_tune::attached::{self, Whom};
 use fettle_tune::recording::{Recorded, Recording, Reported, shown, still_mapped};
 use fettle_tune::{Stop, Target, Wanted, leftovers};
+use fettle_types::Pid;
 use serde_json::json;
 
 use crate::measured::{longest, milliseconds};
@@ -23,7 +24,7 @@ use crate::tune::{UNHANDLED, explained, folder};
 const FEW: u64 = 100;
 
 /// Records what the process `pid` executes, until the time is over or Ctrl-C.
-pub fn run(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args, pid: Pid) -> anyhow::Result<ExitCode> {
     let reported = match args.mode {
         Some(ModeArg::Count) => Some(Reported::Calls),
         Some(ModeArg::Blocks) => Some(Reported::Blocks),
@@ -37,8 +38,8 @@ pub fn run(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
 }
 
 /// The process, which is unmodified, and the claim to it; nothing has been done yet.
-fn open(args: &Args, pid: u32) -> anyhow::Result<(Process, Claim)> {
-    let process = Target::open_settled(pid as i32)?;
+fn open(args: &Args, pid: Pid) -> anyhow::Result<(Process, Claim)> {
+    let process = Target::open_settled(pid)?;
     let claim = leftovers::clear(&folder()?, &process, args.alone)?;
     if !args.quiet && !args.json {
         let end = match args.duration {
@@ -52,7 +53,7 @@ fn open(args: &Args, pid: u32) -> anyhow::Result<(Process, Claim)> {
 }
 
 /// Records calls and times: the process is followed meanwhile.
-fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
+fn run_attached(args: &Args, pid: Pid) -> anyhow::Result<ExitCode> {
     let (process, _claim) = open(args, pid)?;
     let options =
         record::options(args, vec![shown(&process).into()], &format!("pid-{pid}").into())?;
@@ -143,7 +144,7 @@ fn report_stops(stops: &[Duration], left: Left) {
 }
 
 /// Counts, which takes no following.
-fn run_counted(args: &Args, reported: Reported, pid: u32) -> anyhow::Result<ExitCode> {
+fn run_counted(args: &Args, reported: Reported, pid: Pid) -> anyhow::Result<ExitCode> {
     let recording = Recording {
         output: args.output_for(&format!("pid-{pid}").into())?,
         reported,

@@ -166,10 +166,10 @@ pub struct Args {
 
 impl Args {
     /// The running process that is to get probes, if that is what is wanted.
-    pub(crate) fn probed_pid(&self) -> anyhow::Result<Option<u32>> {
+    pub(crate) fn probed_pid(&self) -> anyhow::Result<Option<Pid>> {
         match (&self.pid[..], self.wants_probes()) {
             (_, false) | ([], true) => Ok(None),
-            ([pid], true) => Ok(Some(pid.unsigned())),
+            ([pid], true) => Ok(Some(*pid)),
             _ => bail!("probes go with one --pid: record the others by themselves"),
         }
     }
@@ -320,10 +320,7 @@ fn run_untraced(args: &Args) -> anyhow::Result<ExitCode> {
     )?;
     let (target, name) = match (args.command.first(), args.pid.first()) {
         (Some(program), _) => (Target::Command(args.command.clone()), program.clone()),
-        (None, Some(pid)) => (
-            Target::Running(args.pid.iter().map(|pid| pid.unsigned()).collect()),
-            format!("pid-{pid}").into(),
-        ),
+        (None, Some(pid)) => (Target::Running(args.pid.clone()), format!("pid-{pid}").into()),
         (None, None) => (Target::System, "system".into()),
     };
     let output = args.output_for(&name)?;

@@ -33,20 +33,20 @@ pub struct Args {
 
 /// What is installed in a process.
 struct State {
-    pid: i32,
+    pid: Pid,
     running: bool,
     in_place: usize,
     jumps: usize,
     bytes: u64,
     notes: Vec<String>,
     /// Forked children that have inherited the same.
-    forked_children: Vec<i32>,
+    forked_children: Vec<Pid>,
     /// Libraries that were loaded since.
     opened: Vec<PathBuf>,
 }
 
 impl State {
-    fn of(journal: &Journal, pid: i32) -> State {
+    fn of(journal: &Journal, pid: Pid) -> State {
         let process = Process::open(pid).ok().filter(|process| journal.is_of(process));
         let mut state = State {
             pid,
@@ -99,11 +99,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return crate::kernel::status(args.json);
     }
     let folder = folder()?;
-    let pids = if args.pids.is_empty() {
-        Journal::list(&folder)
-    } else {
-        args.pids.iter().map(|pid| pid.get()).collect()
-    };
+    let pids = if args.pids.is_empty() { Journal::list(&folder) } else { args.pids.clone() };
     let (mut states, mut failed) = (Vec::new(), false);
     for pid in pids {
         match Journal::look(&folder, pid) {
@@ -130,7 +126,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Undo logs of other users: whose, where, of which processes.
-type Others = [(u32, PathBuf, Vec<i32>)];
+type Others = [(u32, PathBuf, Vec<Pid>)];
 
 fn as_json(states: &[State], others: &Others) -> String {
     let processes: Vec<_> = states

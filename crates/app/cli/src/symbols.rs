@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(core) = &args.core {
         return of_core(args, &folder, core);
     }
-    let pid = args.pid.context("no process was named")?.get();
+    let pid = args.pid.context("no process was named")?;
     let journal =
         if args.perf { Journal::open(&folder, pid)? } else { Journal::look(&folder, pid)? };
     let Some(mut journal) = journal else {

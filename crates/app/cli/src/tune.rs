@@ -1,7 +1,7 @@
 //! `fettle tune`: the code layout of running processes.
 
 use crate::old_keys::with_old_keys;
-use fettle_types::Pid;
+use fettle_types::{Pid, Tid};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -176,11 +176,6 @@ impl Args {
             watch: self.watch.map(|seconds| time(seconds, "--watch")).transpose()?,
         })
     }
-
-    /// The process; 0 if a program is to be started.
-    fn pid(&self) -> i32 {
-        self.pid.map_or(0, Pid::get)
-    }
 }
 
 /// Where undo logs and the audit log are.
@@ -221,7 +216,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let options = args.options()?;
     // On a signal, what was begun is reverted before we end.
     let stop = Stop(fettle_live::catch_signals().context(UNHANDLED)?);
-    let Some(pid) = args.pid.map(Pid::get) else {
+    let Some(pid) = args.pid else {
         return crate::apply::run(&args.program, &folder, &options, stop);
     };
     let process = Process::open(pid)?;
@@ -244,7 +239,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 let result = result(outcome.measured.as_ref(), outcome.not_compared.as_deref());
                 self::audit(&audit, &Audit { changed: outcome.kept, result, ..line });
             }
-            let now = print_outcome(args, outcome);
+            let now = print_outcome(args, pid, outcome);
             printed = std::mem::replace(&mut printed, Ok(())).and(now);
         }
     });
@@ -382,9 +377,9 @@ fn print_installed(
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
+fn print_outcome(args: &Args, pid: Pid, outcome: &Outcome) -> anyhow::Result<()> {
     if args.json {
-        return crate::output::print(&format!("{}\n", with_old_keys(outcome_json(args, outcome))));
+        return crate::output::print(&format!("{}\n", with_old_keys(outcome_json(pid, outcome))));
     }
     let mut text = String::new();
     for (path, why) in &outcome.refused {
@@ -419,7 +414,6 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     if args.dry_run {
         text.push_str(&waits_text(&outcome.limited_waits));
     }
-    let pid = args.pid();
     text.push_str(&match (outcome.kept, args.dry_run) {
         (true, _) if outcome.processes > 1 => {
             format!("the rewritten text stays; `fettle undo --group {pid}` reverts it\n")
@@ -435,7 +429,7 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
 }
 
 /// Threads whose waits a pause would end.
-fn waits_text(waits: &[(i32, &'static str)]) -> String {
+fn waits_text(waits: &[(Tid, &'static str)]) -> String {
     const MOST: usize = 8;
     if waits.is_empty() {
         return String::new();
@@ -614,7 +608,7 @@ pub(crate) fn decided_json(path: &Path, decided: &Decided) -> serde_json::Value 
     })
 }
 
-fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
+fn outcome_json(pid: Pid, outcome: &Outcome) -> serde_json::Value {
     let ms = |stops: &[Duration]| stops.iter().map(|stop| milliseconds(*stop)).collect::<Vec<_>>();
     let modules: Vec<_> =
         outcome.decided.iter().map(|(path, decided)| decided_json(path, decided)).collect();
@@ -624,7 +618,7 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
     let left = profile.stuck.iter().chain(&outcome.left);
     let left: Vec<_> = left.map(|(pid, why)| json!({ "pid": pid, "why": why })).collect();
     json!({
-        "version": 1, "pid": args.pid(), "kept": outcome.kept, "modules": modules,
+        "version": 1, "pid": pid, "kept": outcome.kept, "modules": modules,
         "profile": outcome.fit.map(|fit| json!({
             "functions": fit.functions, "moved": fit.moved, "differing": fit.differing,
         })),

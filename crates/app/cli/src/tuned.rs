@@ -10,6 +10,7 @@ use fettle_tune::{StateFolders, leftovers};
 use fettle_tuned::find::{Finder, Found};
 use fettle_tuned::rules::{Rule, Rules};
 use fettle_tuned::{Act, Daemon, DaemonOptions, Notice, Outcome, default_folder};
+use fettle_types::Pid;
 use serde_json::json;
 
 use crate::output::{self, plural};
@@ -108,7 +109,7 @@ fn check(args: &TunedArgs, rules: &[Rule]) -> anyhow::Result<ExitCode> {
 }
 
 /// Whether a process has patches that its undo log records.
-fn is_changed(logs: &std::path::Path, pid: i32) -> bool {
+fn is_changed(logs: &std::path::Path, pid: Pid) -> bool {
     let (Ok(Some(log)), Ok(process)) = (Journal::look(logs, pid), Process::open(pid)) else {
         return false;
     };

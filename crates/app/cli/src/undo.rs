@@ -55,11 +55,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return crate::kernel::undo(wait, args.json);
     }
     let StateFolders { logs: folder, audit } = folders()?;
-    let pids = if args.all {
-        Journal::list(&folder)
-    } else {
-        args.pids.iter().map(|pid| pid.get()).collect()
-    };
+    let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
     let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
     fettle_live::open_many_files();
     fettle_live::stop_between_pauses().context(UNHANDLED)?;
@@ -104,9 +100,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn undo_one(
     args: &Args,
     folder: &Path,
-    pid: i32,
+    pid: Pid,
     how: Undoing<'_>,
-    done: &mut dyn FnMut(i32, &Undone),
+    done: &mut dyn FnMut(Pid, &Undone),
 ) -> anyhow::Result<()> {
     if args.group {
         let process = Process::open(pid)?;
@@ -155,7 +151,7 @@ fn no_log(folder: &Path) -> String {
     )
 }
 
-fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> {
+fn print_undone(pid: Pid, undone: &Undone, as_json: bool) -> anyhow::Result<()> {
     let stops: Vec<f64> = undone.stops.iter().map(|stop| milliseconds(*stop)).collect();
     if as_json {
         let conflicts: Vec<String> = undone.conflicts.iter().map(ToString::to_string).collect();

@@ -46,6 +46,22 @@ macro_rules! id {
             }
         }
 
+        impl TryFrom<u32> for $name {
+            type Error = IdError;
+
+            fn try_from(number: u32) -> Result<$name, IdError> {
+                i32::try_from(number).map_err(|_| IdError)?.try_into()
+            }
+        }
+
+        impl TryFrom<u64> for $name {
+            type Error = IdError;
+
+            fn try_from(number: u64) -> Result<$name, IdError> {
+                i32::try_from(number).map_err(|_| IdError)?.try_into()
+            }
+        }
+
         impl From<$name> for i32 {
             fn from(id: $name) -> i32 {
                 id.0
@@ -72,9 +88,31 @@ id!(Pid, "a process");
 id!(Tid, "a thread");
 
 impl Pid {
+    /// This very process.
+    pub fn own() -> Pid {
+        Pid(std::process::id().cast_signed())
+    }
+
+    /// A child that has been started.
+    pub fn of_child(child: &std::process::Child) -> Pid {
+        Pid(child.id().cast_signed())
+    }
+
     /// The first thread of the process, which has the same number.
     pub fn first_thread(self) -> Tid {
         Tid(self.0)
+    }
+}
+
+impl Tid {
+    /// The process that this is the first thread of, for one that is known to be that.
+    pub fn as_process(self) -> Pid {
+        Pid(self.0)
+    }
+
+    /// Whether it is the first thread of a process, which has the same number.
+    pub fn is_first_of(self, process: Pid) -> bool {
+        self.0 == process.0
     }
 }
 
@@ -98,5 +136,6 @@ mod tests {
         assert!(serde_json::from_str::<Pid>("-12").is_err());
         assert_eq!(format!("{pid:>4}"), "  12");
         assert_eq!(pid.first_thread().get(), 12);
+        assert!(pid.first_thread().is_first_of(pid));
     }
 }

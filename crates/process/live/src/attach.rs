@@ -11,8 +11,10 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use fettle_types::{Pid, Tid};
+
 use crate::error::LiveError;
-use crate::events::{Birth, Parent, RunOptions, Session, TRACE, Tracer};
+use crate::events::{Birth, Origin, RunOptions, Session, TRACE, Tracer};
 use crate::exit_status::ExitStatus;
 use crate::follower::{Ask, Follower, Stopped, Stuck, own_tid};
 use crate::launch;
@@ -24,7 +26,7 @@ use crate::ptrace::{self, What};
 use crate::thread::Thread;
 
 /// Stops that were reported during a pause and are handled after it: thread, signal, event.
-type Deferred = Vec<(i32, i32, i32)>;
+type Deferred = Vec<(Tid, i32, i32)>;
 
 /// How long all threads may take to stop once, at first.
 const ARRIVAL: Duration = Duration::from_secs(6);
@@ -124,14 +126,14 @@ impl Drop for EndAtLast {
 impl Tracer<'_> {
     /// Begins to trace a process that runs: all its threads. Each was paused once when this is
     /// done.
-    fn join(&mut self, pid: i32) -> Result<(), LiveError> {
+    fn join(&mut self, pid: Pid) -> Result<(), LiveError> {
         let threads = process::tasks(pid)?;
         let leak_check = self.session.joined(pid, process::parent_of(pid), &threads);
         let options = if leak_check { TRACE | ptrace::O_SYSGOOD } else { TRACE };
         let deadline = Instant::now() + ARRIVAL;
         loop {
             let threads = process::tasks(pid)?;
-            let new: Vec<i32> =
+            let new: Vec<Tid> =
                 threads.into_iter().filter(|tid| !self.tasks.contains_key(tid)).collect();
             let mut any = false;
             for tid in new {
@@ -141,8 +143,9 @@ impl Tracer<'_> {
                 }
                 if pause::seize(pid, tid, options)? {
                     any = true;
-                    let parent = Parent { tid: pid, pid, birth: Birth::Thread };
-                    let base = self.announce(tid, parent);
+                    let parent = Some(pid.first_thread());
+                    let origin = Origin { parent, pid, birth: Birth::Thread };
+                    let base = self.announce(tid, origin);
                     if let Some(task) = self.tasks.get_mut(&tid) {
                         task.stops_at_calls = leak_check;
                     }
@@ -205,23 +208,23 @@ impl Tracer<'_> {
     /// which takes long to make.
     fn stop(
         &mut self,
-        pid: i32,
+        pid: Pid,
         patience: Duration,
         deferred: &mut Deferred,
     ) -> Result<Result<Stopped, Stuck>, launch::Failure> {
         let of_process =
-            |tracer: &Self, tid: i32| tracer.tasks.get(&tid).is_some_and(|t| t.pid == pid);
-        let mut missing: HashSet<i32> =
+            |tracer: &Self, tid: Tid| tracer.tasks.get(&tid).is_some_and(|t| t.pid == pid);
+        let mut missing: HashSet<Tid> =
             self.tasks.iter().filter(|(_, task)| task.pid == pid).map(|(tid, _)| *tid).collect();
         for tid in &missing {
             // The end of a thread is reported below.
             let _ = ptrace::interrupt(*tid);
         }
-        let mut stopped: Vec<(i32, Instant)> = Vec::new();
+        let mut stopped: Vec<(Tid, Instant)> = Vec::new();
         let (begun, mut looked, mut rounds) = (Instant::now(), Instant::now(), 0u32);
         while !missing.is_empty() {
             let (now, mut any) = (Instant::now(), false);
-            while let Some(report) = ptrace::peek(0, false).or_else(nothing_yet)? {
+            while let Some(report) = ptrace::peek(None, false).or_else(nothing_yet)? {
                 any = true;
                 let tid = report.tid;
                 match report.what {
@@ -273,7 +276,7 @@ impl Tracer<'_> {
             let enough = if since.is_some() { patience } else { patience * 8 };
             let paused_for = since.map_or(Duration::ZERO, |since| since.elapsed());
             if since.unwrap_or(begun).elapsed() > enough {
-                let tid = missing.into_iter().next().unwrap_or(pid);
+                let tid = missing.into_iter().next().unwrap_or(pid.first_thread());
                 let starved = priority::task_state(pid, tid) == Some(b'R');
                 return Ok(Err(Stuck { tid, starved, paused_for }));
             }
@@ -302,7 +305,7 @@ impl Tracer<'_> {
     }
 
     /// Whether a thread has stopped because it executes a program, or reports at a dlopen hook.
-    fn wants_rewritten_text(&mut self, tid: i32, signal: i32, event: i32) -> bool {
+    fn wants_rewritten_text(&mut self, tid: Tid, signal: i32, event: i32) -> bool {
         let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else { return false };
         match event {
             libc::PTRACE_EVENT_EXEC => true,
@@ -316,19 +319,20 @@ impl Tracer<'_> {
 }
 
 /// Whether this very thread traces a thread.
-fn traced_by_us(pid: i32, tid: i32) -> bool {
-    tracer_of(pid, tid) == Some(own_tid() as u64)
+fn traced_by_us(pid: Pid, tid: Tid) -> bool {
+    tracer_of(pid, tid) == Some(own_tid())
 }
 
 /// Whether a process is followed by a thread of ours.
-pub fn is_followed(pid: i32) -> bool {
-    let ours = |tid: &u64| Path::new(&format!("/proc/self/task/{tid}")).exists();
-    tracer_of(pid, pid).filter(|tid| *tid != 0).as_ref().is_some_and(ours)
+pub fn is_followed(pid: Pid) -> bool {
+    let ours = |tid: Tid| Path::new(&format!("/proc/self/task/{tid}")).exists();
+    tracer_of(pid, pid.first_thread()).is_some_and(ours)
 }
 
-fn tracer_of(pid: i32, tid: i32) -> Option<u64> {
+/// The thread that traces a thread.
+fn tracer_of(pid: Pid, tid: Tid) -> Option<Tid> {
     let status = maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).ok()?;
-    maps::status_field(&status, "TracerPid:")
+    Tid::try_from(maps::status_field(&status, "TracerPid:")?).ok()
 }
 
 /// A wait that was interrupted, or has no thread left to wait for, reports nothing.

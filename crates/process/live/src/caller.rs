@@ -12,6 +12,7 @@
 use std::io;
 use std::time::Duration;
 
+use fettle_types::Pid;
 use libc::c_long;
 
 use crate::entry::{Entry, Region};
@@ -195,7 +196,7 @@ fn make(
     thread: &Thread,
     at: LiveAddr,
     call: &SystemCall,
-    pid: i32,
+    pid: Pid,
     stopped: &mut bool,
 ) -> Result<i64, LiveError> {
     let tid = thread.tid;
@@ -209,7 +210,7 @@ fn make(
     while stops < 2 {
         ptrace::cont_to_system_call(tid).map_err(failed("go on with a thread"))?;
         let report = loop {
-            match ptrace::peek(tid, true) {
+            match ptrace::peek(Some(tid), true) {
                 Ok(report) => break report,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => return Err(LiveError::Os { action: "wait for a thread", source }),
@@ -278,7 +279,7 @@ mod tests {
     use crate::process::state;
 
     /// Waits until a process is in this state.
-    fn becomes(pid: i32, wanted: u8) -> bool {
+    fn becomes(pid: Pid, wanted: u8) -> bool {
         let deadline = Instant::now() + Duration::from_secs(10);
         let path = format!("/proc/{pid}/status");
         while Instant::now() < deadline {
@@ -293,7 +294,7 @@ mod tests {
     /// A process that sleeps, and the beginning of its log in a new folder.
     fn sleeper() -> (Child, Process, tempfile::TempDir, Journal) {
         let child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
-        let pid = child.id() as i32;
+        let pid = Pid::of_child(&child);
         assert!(becomes(pid, b'S'));
         let process = Process::open(pid).unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -329,19 +330,20 @@ mod tests {
         let (child, process, _folder, mut journal) = sleeper();
         let pid = process.pid();
         let call = |number, arguments| SystemCall { action: "be stopped", number, arguments };
-        let stop = call(libc::SYS_kill, [pid as u64, libc::SIGSTOP as u64, 0, 0, 0, 0]);
+        let stop =
+            call(libc::SYS_kill, [u64::from(pid.unsigned()), libc::SIGSTOP as u64, 0, 0, 0, 0]);
         let next = call(libc::SYS_getpid, [0; 6]);
         let made = process.make_calls(&mut journal, &[], &[stop, next, next]).unwrap();
         assert!(made.error.is_none(), "{:?}", made.error);
-        assert_eq!(made.results, [0, pid as u64, pid as u64]);
+        assert_eq!(made.results, [0, u64::from(pid.unsigned()), u64::from(pid.unsigned())]);
         assert!(becomes(pid, b'T'));
         // SAFETY: takes numbers only.
-        unsafe { libc::kill(pid, libc::SIGCONT) };
+        unsafe { libc::kill(pid.get(), libc::SIGCONT) };
         assert!(becomes(pid, b'S'));
         // The results of calls before a failed one are known.
         let wrong = call(libc::SYS_close, [u64::MAX, 0, 0, 0, 0, 0]);
         let made = process.make_calls(&mut journal, &[], &[next, wrong, next]).unwrap();
-        assert_eq!(made.results, [pid as u64]);
+        assert_eq!(made.results, [u64::from(pid.unsigned())]);
         assert!(made.error.is_some_and(|error| is_answer(&error)));
         end(child);
     }

@@ -6,6 +6,8 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use fettle_types::Pid;
+
 use crate::caller::{SystemCall, is_answer};
 use crate::entry::{Entry, Names, Patch, Purpose, Region, is_as_made, is_memory_file, region_hash};
 use crate::error::LiveError;
@@ -191,7 +193,7 @@ pub struct Undone {
     pub changed: usize,
     /// Processes that it forked while it was patched: they have inherited its patches, and from now
     /// on have undo logs of their own.
-    pub forked_children: Vec<i32>,
+    pub forked_children: Vec<Pid>,
 }
 
 /// Why rewritten text stays mapped.

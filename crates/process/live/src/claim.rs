@@ -8,6 +8,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
+use fettle_types::Pid;
+
 use crate::error::LiveError;
 
 /// The message for a process that is claimed.
@@ -25,7 +27,7 @@ impl Claim {
     /// # Errors
     ///
     /// When another Fettle has claimed one of them.
-    pub fn of(pid: i32, others: impl IntoIterator<Item = i32>) -> Result<Claim, LiveError> {
+    pub fn of(pid: Pid, others: impl IntoIterator<Item = Pid>) -> Result<Claim, LiveError> {
         let others = others.into_iter().filter(|other| *other != pid);
         let mut held = Vec::new();
         for one in std::iter::once(pid).chain(others) {
@@ -53,7 +55,7 @@ impl Claim {
 /// Why a process cannot be attached to that process `tracer` traces. A second Fettle may try while
 /// the first one, which has a claim, traces: the error is the same as if it had tried between two
 /// pauses.
-pub(crate) fn traced_already(pid: i32, tracer: u64) -> LiveError {
+pub(crate) fn traced_already(pid: Pid, tracer: u64) -> LiveError {
     let folder = format!("/proc/{pid}");
     let mut open = std::fs::read_dir(format!("/proc/{tracer}/fd")).into_iter().flatten().flatten();
     let claimed =
@@ -72,16 +74,16 @@ mod tests {
     #[test]
     fn one_at_a_time() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let (pid, own) = (child.id() as i32, std::process::id() as i32);
+        let (pid, own) = (Pid::of_child(&child), Pid::own());
         let claim = Claim::of(pid, [pid]).unwrap();
         let said = Claim::of(pid, []).unwrap_err().to_string();
         assert!(said.contains("another fettle is at work on this process"), "{said}");
-        let said = traced_already(pid, own as u64).to_string();
+        let said = traced_already(pid, own.unsigned().into()).to_string();
         assert!(said.contains("another fettle is at work on this process"), "{said}");
         let said = Claim::of(own, [pid]).unwrap_err().to_string();
         assert!(said.contains(&format!("another fettle is at work on process {pid}")), "{said}");
         drop(claim);
-        let said = traced_already(pid, own as u64).to_string();
+        let said = traced_already(pid, own.unsigned().into()).to_string();
         assert!(said.contains(&format!("process {own} traces it already")), "{said}");
         drop(Claim::of(own, [pid]).unwrap());
         child.kill().unwrap();

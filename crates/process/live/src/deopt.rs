@@ -57,7 +57,7 @@ impl Paused<'_> {
             let tid = thread.tid;
             let failed = |source| LiveError::Ptrace {
                 action: "lead out of rewritten text",
-                pid: tid,
+                pid: self.process.pid(),
                 source,
             };
             let mut unknown = 0;

@@ -15,6 +15,8 @@
 
 use std::io;
 
+use fettle_types::{Pid, Tid};
+
 use crate::entry::{Entry, Region, region_hash};
 use crate::error::LiveError;
 use crate::inject::{self, FileMap, PagePatches};
@@ -242,14 +244,14 @@ pub enum Request {
 #[derive(Debug)]
 pub struct HookStop {
     /// The process.
-    pub pid: i32,
+    pub pid: Pid,
     /// The thread.
-    pub tid: i32,
+    pub tid: Tid,
     pub(crate) memory: Memory,
 }
 
 impl HookStop {
-    pub(crate) fn look(pid: i32, tid: i32) -> Result<HookStop, LiveError> {
+    pub(crate) fn look(pid: Pid, tid: Tid) -> Result<HookStop, LiveError> {
         let memory = Memory::open(pid).map_err(|source| LiveError::Ptrace {
             action: "open the memory",
             pid,

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use fettle_types::Pid;
+
 use crate::maps::{LiveAddr, Mapping, PAGE, Prot};
 use crate::process::hash;
 
@@ -138,7 +140,7 @@ pub struct Names {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// Whose log it is: number, start time, address space.
-    Process(i32, u64, u64),
+    Process(Pid, u64, u64),
     /// Memory is about to be mapped.
     Map(Region),
     /// It was mapped.

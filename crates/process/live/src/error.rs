@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
+use fettle_types::Pid;
+
 use crate::LiveAddr;
 use crate::exit_status::ExitStatus;
 
@@ -90,7 +92,7 @@ pub enum LiveError {
     )]
     NotOurs {
         /// The process.
-        pid: i32,
+        pid: Pid,
         /// The number of the user that it belongs to.
         owner: u64,
         /// The number of the user that we are.
@@ -105,7 +107,7 @@ pub enum LiveError {
     )]
     NotPermitted {
         /// The process.
-        pid: i32,
+        pid: Pid,
         /// What ptrace answered.
         source: io::Error,
     },
@@ -125,7 +127,7 @@ pub enum LiveError {
         /// What was tried.
         action: &'static str,
         /// The process or thread.
-        pid: i32,
+        pid: Pid,
         /// What ptrace answered.
         source: io::Error,
     },
@@ -136,7 +138,7 @@ pub enum LiveError {
         /// What the call was for.
         action: &'static str,
         /// The process.
-        pid: i32,
+        pid: Pid,
         /// The address it was about, or 0.
         address: u64,
         /// What the call answered.
@@ -149,7 +151,7 @@ pub enum LiveError {
         /// "read" or "write".
         action: &'static str,
         /// The process.
-        pid: i32,
+        pid: Pid,
         /// Where.
         address: LiveAddr,
         /// How much.
@@ -165,7 +167,7 @@ pub enum LiveError {
     )]
     Seccomp {
         /// The process.
-        pid: i32,
+        pid: Pid,
         /// How many filters it has beyond ours.
         filters: u64,
     },
@@ -174,14 +176,14 @@ pub enum LiveError {
     #[error("process {pid} is a 32-bit program: it runs without instrumentation")]
     Compat {
         /// The process.
-        pid: i32,
+        pid: Pid,
     },
 
     /// The stack that the kernel left for the program does not have the expected form.
     #[error("the initial stack of process {pid} could not be understood: {what}")]
     Stack {
         /// The process.
-        pid: i32,
+        pid: Pid,
         /// What was not there.
         what: &'static str,
     },
@@ -190,7 +192,7 @@ pub enum LiveError {
     #[error("cannot inject into process {pid}: {what}")]
     Injection {
         /// The process.
-        pid: i32,
+        pid: Pid,
         /// What is wrong with it.
         what: &'static str,
     },
@@ -199,21 +201,21 @@ pub enum LiveError {
     #[error("process {pid} ended meanwhile, or runs another program")]
     Gone {
         /// The process.
-        pid: i32,
+        pid: Pid,
     },
 
     /// There is no such process.
     #[error("there is no process {pid}")]
     NoProcess {
         /// What was asked for.
-        pid: i32,
+        pid: Pid,
     },
 
     /// A process that runs, but of a kind that cannot be changed.
     #[error("process {pid} is left unmodified: {why}")]
     Unattachable {
         /// The process.
-        pid: i32,
+        pid: Pid,
         /// Why.
         why: String,
     },
@@ -222,7 +224,7 @@ pub enum LiveError {
     #[error("process {pid} cannot be changed now: {why}; try again")]
     Busy {
         /// The process.
-        pid: i32,
+        pid: Pid,
         /// Why.
         why: String,
     },

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use fettle_types::{Pid, Tid};
+
 use crate::dlopen_hook::{Asked, DlopenHook, HookStop, Request};
 use crate::error::LiveError;
 use crate::exit_status::ExitStatus;
@@ -58,31 +60,32 @@ pub trait Session {
     /// What became of an injection. On an error everything was reverted and the process runs
     /// uninstrumented. Called with an error, and without [`Session::exec`] before it, when the
     /// process cannot be looked at: its file may be executed but not read, say.
-    fn injected(&mut self, pid: i32, result: Result<(), LiveError>);
+    fn injected(&mut self, pid: Pid, result: Result<(), LiveError>);
 
     /// A process that ran before is followed from now on, for [`attach`](crate::attach): these are
     /// its threads, which are reported next, each as created by the first one. The answer is
     /// whether it will run a leak check when it ends, as [`Session::looks_for_leaks`] has it.
-    fn joined(&mut self, _pid: i32, _parent: Option<i32>, _threads: &[i32]) -> bool {
+    fn joined(&mut self, _pid: Pid, _parent: Option<Pid>, _threads: &[Tid]) -> bool {
         false
     }
 
     /// A thread or process was created and is before its first instruction, or will be; its parent
-    /// is stopped in the event, if it still lives. An answer is the new thread's gs base; otherwise
-    /// it has its parent's. The launched process itself is not reported.
-    fn born(&mut self, parent_tid: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64>;
+    /// is stopped in the event, if it still lives, and is `None` if it has died and none is left
+    /// that we see. An answer is the new thread's gs base; otherwise it has its parent's. The
+    /// launched process itself is not reported.
+    fn born(&mut self, parent_tid: Option<Tid>, pid: Pid, tid: Tid, birth: Birth) -> Option<u64>;
 
     /// A thread is ending, perhaps a process's first thread; `/proc` still shows it, for the last
     /// time.
-    fn thread_ending(&mut self, _pid: i32, _tid: i32) {}
+    fn thread_ending(&mut self, _pid: Pid, _tid: Tid) {}
 
     /// A thread has ended, or another thread's exec has ended it. A process's first thread ends
     /// with its process and is not reported here.
-    fn thread_exit(&mut self, pid: i32, tid: i32);
+    fn thread_exit(&mut self, pid: Pid, tid: Tid);
 
     /// A process has ended, after all its threads. `cpu` is the CPU time, in user and kernel mode,
     /// of all threads that it ever had, without its children's.
-    fn process_exit(&mut self, pid: i32, status: ExitStatus, cpu: Duration);
+    fn process_exit(&mut self, pid: Pid, status: ExitStatus, cpu: Duration);
 
     /// Called about every [`RunOptions::period`], and once at the end.
     fn tick(&mut self);
@@ -91,7 +94,7 @@ pub trait Session {
     /// because an ordinary user traces it. It is detached, and executes that file again, as if it
     /// had never been traced. Nothing more is reported of it, nor of what it starts; but how it
     /// ends is, if it is the launched process.
-    fn setuid_exec(&mut self, _pid: i32, _path: &Path) {}
+    fn setuid_exec(&mut self, _pid: Pid, _path: &Path) {}
 
     /// Whether a process that has just exec'ed will run a leak check when it ends, which it cannot
     /// while it is traced: it is detached then, thread by thread ([`Session::leaving`]), and is as
@@ -102,15 +105,15 @@ pub trait Session {
 
     /// A living thread is stopped, and is about to be detached for good, before its process runs
     /// its leak check. An answer is its gs base from now on.
-    fn leaving(&mut self, _pid: i32, _tid: i32) -> Option<u64> {
+    fn leaving(&mut self, _pid: Pid, _tid: Tid) -> Option<u64> {
         None
     }
 
     /// All threads of a process have been detached, before it runs its leak check.
-    fn left(&mut self, _pid: i32) {}
+    fn left(&mut self, _pid: Pid) {}
 
     /// The dlopen hook, if the process has one, whose reporting threads have their PC at `at`.
-    fn dlopen_hook(&mut self, _pid: i32, _at: LiveAddr) -> Option<DlopenHook> {
+    fn dlopen_hook(&mut self, _pid: Pid, _at: LiveAddr) -> Option<DlopenHook> {
         None
     }
 
@@ -131,7 +134,7 @@ pub trait Session {
     }
 
     /// A thread is stopped, and is about to be given a signal.
-    fn signalled(&mut self, _tid: i32) {}
+    fn signalled(&mut self, _tid: Tid) {}
 
     /// A thread has faulted: memory is not mapped, or not accessible to it. An answer is where it
     /// resumes instead, and its program does not notice; otherwise it gets its signal.
@@ -141,26 +144,26 @@ pub trait Session {
 
     /// The launched process has ended, and these descendants of it live on: they are followed to
     /// their ends ([`WaitFor::All`]), or detached.
-    fn outlived(&mut self, _living: &[i32]) {}
+    fn outlived(&mut self, _living: &[Pid]) {}
 
     /// From now on living threads are detached, one by one; dlopen hooks are not answered any more.
     fn detaching(&mut self) {}
 
     /// A living thread is stopped, and is about to be detached. Threads that it creates from then
     /// on have its gs base.
-    fn letting_go(&mut self, _pid: i32, _tid: i32) {}
+    fn letting_go(&mut self, _pid: Pid, _tid: Tid) {}
 
     /// A living process is no longer followed: the run ends before it. What was injected stays, and
     /// runs on; new threads of the process are not reported any more, and have their parents' gs
     /// base.
-    fn detached(&mut self, _pid: i32) {}
+    fn detached(&mut self, _pid: Pid) {}
 }
 
 /// A thread that has faulted at an instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultStop {
     /// Its process.
-    pub pid: i32,
+    pub pid: Pid,
     /// The instruction.
     pub instruction: LiveAddr,
     /// The thread's gs base.
@@ -216,7 +219,7 @@ pub fn run(
 
 /// A thread that runs, or is stopped for its program's own reasons.
 pub(crate) struct Task {
-    pub(crate) pid: i32,
+    pub(crate) pid: Pid,
     /// A wait of it that was restarted after a signal.
     renewed: Option<pause::Renewed>,
     /// It stops at each system call.
@@ -224,7 +227,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    fn of(pid: i32) -> Task {
+    fn of(pid: Pid) -> Task {
         Task { pid, renewed: None, stops_at_calls: false }
     }
 }
@@ -241,11 +244,13 @@ pub(crate) enum Held {
     },
 }
 
-/// The parent of a thread that has yet to show up.
+/// Where a thread comes from that has yet to show up.
 #[derive(Clone, Copy)]
-pub(crate) struct Parent {
-    pub(crate) tid: i32,
-    pub(crate) pid: i32,
+pub(crate) struct Origin {
+    /// The thread that created it; `None` if that has died, and `/proc` shows none in its place.
+    pub(crate) parent: Option<Tid>,
+    /// The process that it belongs to.
+    pub(crate) pid: Pid,
     pub(crate) birth: Birth,
 }
 
@@ -266,26 +271,26 @@ pub(crate) struct Tracer<'a> {
     next_tick: Instant,
     job_control: JobControl,
     _ticker: Ticker,
-    pub(crate) tasks: HashMap<i32, Task>,
-    early: HashMap<i32, Early>,
+    pub(crate) tasks: HashMap<Tid, Task>,
+    early: HashMap<Tid, Early>,
     /// New threads that were found without their parents' event, which may still come.
-    adopted: HashSet<i32>,
+    adopted: HashSet<Tid>,
     /// The launched process was detached for good. It still is our child, whose end the kernel
     /// reports.
     first_untraced: bool,
     /// With the gs base that each is to have.
-    pub(crate) expected: HashMap<i32, Option<u64>>,
+    pub(crate) expected: HashMap<Tid, Option<u64>>,
     /// Threads that stay stopped until the session can answer.
-    pub(crate) held: HashMap<i32, Held>,
+    pub(crate) held: HashMap<Tid, Held>,
     /// When the session is asked again.
     pub(crate) ask_again: Instant,
     /// Requests to threads at their process's dlopen hook.
-    pub(crate) asked: HashMap<i32, Asked>,
+    pub(crate) asked: HashMap<Tid, Asked>,
     /// Threads that are about to create the tracer of their process's leak check, by process. Each
     /// waits at that until all others have been detached.
-    pub(crate) leaving: HashMap<i32, i32>,
+    pub(crate) leaving: HashMap<Pid, Tid>,
     /// The launched process, or the one that ran already.
-    first: i32,
+    first: Pid,
     /// Until the first exec: the pipe on which its failure would be reported.
     started: Option<Started>,
     status: Option<ExitStatus>,
@@ -329,21 +334,22 @@ impl<'a> Tracer<'a> {
     ) -> Result<Tracer<'a>, LiveError> {
         let spawned = launch::spawn(launch)?;
         let pid = spawned.pid;
-        if let Err(source) = ptrace::seize(pid, TRACE) {
+        let tid = pid.first_thread();
+        if let Err(source) = ptrace::seize(tid, TRACE) {
             // Its pipe is closed without a message, and it ends.
             drop(spawned);
-            let _ = ptrace::peek(pid, true).and_then(|_| ptrace::take_end(pid));
+            let _ = ptrace::peek(Some(tid), true).and_then(|_| ptrace::take_end(tid));
             return Err(LiveError::NotPermitted { pid, source });
         }
         let mut tracer = Tracer::new(pid, session, options)?;
-        tracer.tasks.insert(pid, Task::of(pid));
+        tracer.tasks.insert(tid, Task::of(pid));
         (tracer.launch, tracer.started) = (Some(launch), Some(spawned.go()?));
         Ok(tracer)
     }
 
     /// One that traces nothing yet.
     pub(crate) fn new(
-        first: i32,
+        first: Pid,
         session: &'a mut dyn Session,
         options: RunOptions<'a>,
     ) -> Result<Tracer<'a>, LiveError> {
@@ -395,7 +401,7 @@ impl<'a> Tracer<'a> {
 
     /// Handles one report, or waits for one; false when no thread is left that could report.
     pub(crate) fn step(&mut self) -> Result<bool, Failure> {
-        match ptrace::peek(0, true) {
+        match ptrace::peek(None, true) {
             Ok(Some(report)) => self.handle(report)?,
             Ok(None) => {}
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
@@ -431,12 +437,7 @@ impl<'a> Tracer<'a> {
             }
         }
         // Threads that could not be stopped in time.
-        let sleeping: Vec<i32> = self
-            .tasks
-            .iter()
-            .filter(|(tid, task)| task.pid == **tid)
-            .map(|(tid, _)| *tid)
-            .collect();
+        let sleeping: Vec<Pid> = self.processes().collect();
         for pid in sleeping {
             self.session.detached(pid);
         }
@@ -465,6 +466,11 @@ impl<'a> Tracer<'a> {
         self.tasks.is_empty() && !self.early_living()
     }
 
+    /// The processes whose first threads are traced.
+    fn processes(&self) -> impl Iterator<Item = Pid> {
+        self.tasks.iter().filter(|(tid, task)| tid.is_first_of(task.pid)).map(|(_, task)| task.pid)
+    }
+
     fn early_living(&self) -> bool {
         self.early.values().any(|early| !early.what.is_end())
     }
@@ -488,11 +494,11 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    pub(crate) fn stopped(&mut self, tid: i32, signal: i32, event: i32) {
+    pub(crate) fn stopped(&mut self, tid: Tid, signal: i32, event: i32) {
         if let Some(base) = self.expected.remove(&tid) {
             return self.first_stop(tid, base, (signal, event));
         }
-        if self.first_untraced && tid == self.first {
+        if self.first_untraced && tid.is_first_of(self.first) {
             return self.job_control.program_stopped(signal);
         }
         let Some(task) = self.tasks.get_mut(&tid) else {
@@ -515,7 +521,7 @@ impl<'a> Tracer<'a> {
             }
             0 if matches!(signal, libc::SIGSEGV | libc::SIGBUS) => self.fault(pid, tid, signal),
             0 => self.resume(tid, signal),
-            libc::PTRACE_EVENT_EXEC => self.exec(tid),
+            libc::PTRACE_EVENT_EXEC => self.exec(pid),
             libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
                 self.birth(tid, pid, event);
             }
@@ -523,7 +529,7 @@ impl<'a> Tracer<'a> {
                 // We may have asked for it.
                 pause::take_up_call(tid);
                 self.resume_or_listen(tid, signal);
-                if self.launch.is_some() && tid == self.first && signal != libc::SIGTRAP {
+                if self.launch.is_some() && tid.is_first_of(self.first) && signal != libc::SIGTRAP {
                     self.job_control.program_stopped(signal);
                 }
             }
@@ -533,15 +539,15 @@ impl<'a> Tracer<'a> {
 
     /// Resumes a stopped thread, or detaches it. Errors mean that it was killed, which the next
     /// wait reports.
-    pub(crate) fn resume(&mut self, tid: i32, signal: i32) {
+    pub(crate) fn resume(&mut self, tid: Tid, signal: i32) {
         if self.detaching.is_some() {
             let task = self.tasks.remove(&tid);
             if let Some(task) = &task {
                 self.session.letting_go(task.pid, tid);
             }
             let _ = ptrace::detach(tid, signal);
-            if task.is_some_and(|task| task.pid == tid) {
-                self.session.detached(tid);
+            if let Some(task) = task.filter(|task| tid.is_first_of(task.pid)) {
+                self.session.detached(task.pid);
             }
             return;
         }
@@ -557,7 +563,7 @@ impl<'a> Tracer<'a> {
 
     /// After a stop that is not about one signal: the whole process may be stopped, and then stays
     /// so until SIGCONT.
-    fn resume_or_listen(&mut self, tid: i32, signal: i32) {
+    fn resume_or_listen(&mut self, tid: Tid, signal: i32) {
         let leaves = |pid| self.is_leaving(pid, tid);
         let leaves = self.tasks.get(&tid).is_some_and(|task| leaves(task.pid));
         if signal == libc::SIGTRAP || self.detaching.is_some() || leaves {
@@ -567,9 +573,10 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    fn birth(&mut self, tid: i32, pid: i32, event: i32) {
-        let child = ptrace::event_message(tid).unwrap_or(0) as i32;
-        if child == 0 || self.adopted.remove(&child) || self.tasks.contains_key(&child) {
+    fn birth(&mut self, tid: Tid, pid: Pid, event: i32) {
+        let child = ptrace::event_message(tid).ok().and_then(|child| Tid::try_from(child).ok());
+        let Some(child) = child else { return self.resume(tid, 0) };
+        if self.adopted.remove(&child) || self.tasks.contains_key(&child) {
             self.resume(tid, 0);
             return;
         }
@@ -581,7 +588,11 @@ impl<'a> Tracer<'a> {
         } else {
             Birth::Fork
         };
-        let base = self.announce(child, Parent { tid, pid, birth });
+        let pid = match birth {
+            Birth::Thread => pid,
+            Birth::Fork | Birth::Vfork => child.as_process(),
+        };
+        let base = self.announce(child, Origin { parent: Some(tid), pid, birth });
         self.resume(tid, 0);
         match self.early.remove(&child) {
             None => {
@@ -595,16 +606,17 @@ impl<'a> Tracer<'a> {
     }
 
     /// Reports a new thread to the session.
-    pub(crate) fn announce(&mut self, tid: i32, parent: Parent) -> Option<u64> {
-        let pid = if parent.birth == Birth::Thread { parent.pid } else { tid };
-        let stops_at_calls = self.tasks.get(&parent.tid).is_some_and(|task| task.stops_at_calls);
+    pub(crate) fn announce(&mut self, tid: Tid, origin: Origin) -> Option<u64> {
+        let Origin { parent, pid, birth } = origin;
+        let creator = parent.and_then(|parent| self.tasks.get(&parent));
+        let stops_at_calls = creator.is_some_and(|task| task.stops_at_calls);
         self.tasks.insert(tid, Task { stops_at_calls, ..Task::of(pid) });
-        self.session.born(parent.tid, pid, tid, parent.birth)
+        self.session.born(parent, pid, tid, birth)
     }
 
     /// A thread's first stop. A new thread has one of its own; one that ran before may stop for any
     /// reason.
-    fn first_stop(&mut self, tid: i32, base: Option<u64>, (signal, event): (i32, i32)) {
+    fn first_stop(&mut self, tid: Tid, base: Option<u64>, (signal, event): (i32, i32)) {
         if let Some(base) = base {
             let _ = ptrace::set_gs_base(tid, base);
         }
@@ -616,27 +628,27 @@ impl<'a> Tracer<'a> {
         let waited = |early: &Early| now.duration_since(early.since);
         self.early.retain(|_, early| !early.what.is_end() || waited(early) < LATE);
         let old = |early: &Early| !early.what.is_end() && waited(early) > EARLY_PATIENCE;
-        let tids: Vec<i32> =
+        let tids: Vec<Tid> =
             self.early.iter().filter(|entry| old(entry.1)).map(|entry| *entry.0).collect();
         for tid in tids {
-            let Some(parent) = find_parent(tid) else { continue };
+            let Some(origin) = find_origin(tid) else { continue };
             let early = self.early.remove(&tid);
             if let Some(Early { what: What::Stopped { signal, event }, .. }) = early {
                 self.adopted.insert(tid);
-                let base = self.announce(tid, parent);
+                let base = self.announce(tid, origin);
                 self.first_stop(tid, base, (signal, event));
             }
         }
     }
 
-    fn exec(&mut self, pid: i32) {
+    fn exec(&mut self, pid: Pid) {
         self.started = None;
-        self.asked.remove(&pid);
+        self.asked.remove(&pid.first_thread());
         // The thread that called execve has taken the first thread's number, and is alone.
-        let swallowed: Vec<i32> = self
+        let swallowed: Vec<Tid> = self
             .tasks
             .iter()
-            .filter(|(tid, task)| task.pid == pid && **tid != pid)
+            .filter(|(tid, task)| task.pid == pid && !tid.is_first_of(pid))
             .map(|(tid, _)| *tid)
             .collect();
         for tid in swallowed {
@@ -651,27 +663,27 @@ impl<'a> Tracer<'a> {
     }
 
     /// Detaches a process that should have gained privileges by its exec; false if that fails.
-    fn let_go_privileged(&mut self, pid: i32) -> bool {
+    fn let_go_privileged(&mut self, pid: Pid) -> bool {
         let Ok(stop) = ExecStop::look(pid) else { return false };
         if privileges::execute_anew(&stop).is_err() {
             return false;
         }
-        self.tasks.remove(&pid);
+        self.tasks.remove(&pid.first_thread());
         self.first_untraced |= self.launch.is_some() && pid == self.first;
         self.session.setuid_exec(pid, &stop.executable);
-        let _ = ptrace::detach(pid, 0);
+        let _ = ptrace::detach(pid.first_thread(), 0);
         true
     }
 
     /// A process of which no thread is traced any more lives on.
-    pub(crate) fn let_go_of(&mut self, pid: i32) {
+    pub(crate) fn let_go_of(&mut self, pid: Pid) {
         self.first_untraced |= self.launch.is_some() && pid == self.first;
         self.session.left(pid);
     }
 
     /// Whether a signal that a thread is about to be given is only the program's, and not one that
     /// Fettle uses.
-    pub(crate) fn is_of_program(&mut self, pid: i32, tid: i32, signal: i32) -> bool {
+    pub(crate) fn is_of_program(&mut self, pid: Pid, tid: Tid, signal: i32) -> bool {
         match signal {
             libc::SIGURG | libc::SIGWINCH => {
                 let at = ptrace::registers(tid).map(|registers| LiveAddr(registers.rip));
@@ -682,7 +694,7 @@ impl<'a> Tracer<'a> {
     }
 
     /// A fault, or a signal that another process sent.
-    fn fault(&mut self, pid: i32, tid: i32, signal: i32) {
+    fn fault(&mut self, pid: Pid, tid: Tid, signal: i32) {
         let Ok(mut registers) = ptrace::registers(tid) else { return self.resume(tid, signal) };
         let (instruction, gs_base) = (LiveAddr(registers.rip), LiveAddr(registers.gs_base));
         let stop = FaultStop { pid, instruction, gs_base };
@@ -694,16 +706,17 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    fn ended(&mut self, tid: i32, what: What, status: ExitStatus) -> Result<(), Failure> {
+    fn ended(&mut self, tid: Tid, what: What, status: ExitStatus) -> Result<(), Failure> {
         if let Some(task) = self.tasks.get(&tid) {
             self.session.thread_ending(task.pid, tid);
         }
-        // The clock can be read as long as the process has not been waited for.
-        let clock = ptrace::process_time(tid);
+        // The clock can be read as long as the process has not been waited for, and only by the
+        // number of a first thread.
+        let clock = ptrace::process_time(tid.as_process());
         let usage = ptrace::take_end(tid).unwrap_or_default();
         let cpu = clock.unwrap_or(usage);
 
-        if tid == self.first && self.status.is_none() {
+        if tid.is_first_of(self.first) && self.status.is_none() {
             if let Some(started) = self.started.take() {
                 let stillborn = LiveError::Stillborn { status };
                 let failure = self.launch.and_then(|launch| started.failure(launch));
@@ -723,9 +736,7 @@ impl<'a> Tracer<'a> {
 
     /// Reports to the session which processes outlive the launched one, if there are any.
     fn report_outlived(&mut self) {
-        let others =
-            self.tasks.iter().filter(|(tid, task)| task.pid == **tid && **tid != self.first);
-        let mut living: Vec<i32> = others.map(|(tid, _)| *tid).collect();
+        let mut living: Vec<Pid> = self.processes().filter(|pid| *pid != self.first).collect();
         living.sort_unstable();
         if !living.is_empty() {
             self.session.outlived(&living);
@@ -733,12 +744,12 @@ impl<'a> Tracer<'a> {
     }
 
     /// Reports an end to the session.
-    fn bury(&mut self, tid: i32, what: What, cpu: Duration) {
+    fn bury(&mut self, tid: Tid, what: What, cpu: Duration) {
         self.asked.remove(&tid);
         self.held.remove(&tid);
         let Some(Task { pid, .. }) = self.tasks.remove(&tid) else { return };
         self.perhaps_left(pid);
-        if tid != pid {
+        if !tid.is_first_of(pid) {
             return self.session.thread_exit(pid, tid);
         }
         let status = match what {
@@ -760,15 +771,17 @@ impl<'a> Tracer<'a> {
 }
 
 /// Where a thread came from, as far as the kernel still knows.
-fn find_parent(tid: i32) -> Option<Parent> {
+fn find_origin(tid: Tid) -> Option<Origin> {
     let status = maps::read_proc(&format!("/proc/{tid}/status")).ok()?;
-    let field = |name| maps::status_field(&status, name).map(|value| value as i32);
-    let (pid, parent) = (field("Tgid:")?, field("PPid:")?);
-    Some(if pid != tid {
-        Parent { tid: pid, pid, birth: Birth::Thread }
-    } else {
-        let shared = ptrace::same_memory(parent, tid).unwrap_or(false);
-        let birth = if shared { Birth::Vfork } else { Birth::Fork };
-        Parent { tid: parent, pid: parent, birth }
-    })
+    let field = |name| Pid::try_from(maps::status_field(&status, name)?).ok();
+    let pid = field("Tgid:")?;
+    if !tid.is_first_of(pid) {
+        let parent = Some(pid.first_thread());
+        return Some(Origin { parent, pid, birth: Birth::Thread });
+    }
+    // It is 0 if the parent is outside of the PID namespaces that we see.
+    let parent = field("PPid:").map(Pid::first_thread);
+    let shared = parent.and_then(|parent| ptrace::same_memory(parent, tid)).unwrap_or(false);
+    let birth = if shared { Birth::Vfork } else { Birth::Fork };
+    Some(Origin { parent, pid, birth })
 }

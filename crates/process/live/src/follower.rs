@@ -6,6 +6,8 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
+use fettle_types::{Pid, Tid};
+
 use crate::error::LiveError;
 use crate::signals;
 use crate::thread::Thread;
@@ -14,13 +16,13 @@ use crate::thread::Thread;
 pub(crate) enum Ask {
     /// To pause all threads of a process until `go_on` is dropped.
     Stop {
-        pid: i32,
+        pid: Pid,
         patience: Duration,
         answer: Sender<Result<Stopped, Stuck>>,
         go_on: Receiver<()>,
     },
     /// To trace another process, too.
-    Join { pid: i32, answer: Sender<Result<(), LiveError>> },
+    Join { pid: Pid, answer: Sender<Result<(), LiveError>> },
     /// To detach from everything.
     End,
 }
@@ -30,7 +32,7 @@ pub(crate) type Stopped = Vec<Thread>;
 
 /// A thread that does not stop; perhaps because it gets no processor.
 pub(crate) struct Stuck {
-    pub(crate) tid: i32,
+    pub(crate) tid: Tid,
     pub(crate) starved: bool,
     pub(crate) paused_for: Duration,
 }
@@ -40,7 +42,7 @@ pub(crate) struct Stuck {
 pub(crate) struct Follower {
     asks: Sender<Ask>,
     /// The thread that traces.
-    tid: i32,
+    tid: Tid,
 }
 
 impl Follower {
@@ -57,7 +59,9 @@ impl Follower {
     }
 }
 
-pub(crate) fn own_tid() -> i32 {
+/// The calling thread.
+pub(crate) fn own_tid() -> Tid {
     // SAFETY: takes and touches nothing.
-    unsafe { libc::gettid() }
+    let number = unsafe { libc::gettid() };
+    Tid::try_from(number).expect("the kernel numbers threads from 1")
 }

@@ -11,6 +11,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use fettle_types::Pid;
+
 use crate::entry::{Entry, Names, Region, is_as_made};
 use crate::error::LiveError;
 use crate::journal::{Journal, make_folder, path_of};
@@ -22,7 +24,7 @@ use crate::ptrace;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its number.
-    pub pid: i32,
+    pub pid: Pid,
     /// When it began.
     pub start_time: u64,
     /// Identifies its address space among those before and after an exec.
@@ -77,7 +79,7 @@ pub struct GroupKey {
 }
 
 /// The process group of a process; `None` if it has ended, or may not be looked at.
-pub fn group_key(pid: i32) -> Option<GroupKey> {
+pub fn group_key(pid: Pid) -> Option<GroupKey> {
     let (device, inode) = file_of(pid)?;
     let space = space_of(pid).ok()??;
     Some(GroupKey { space, device, inode })
@@ -91,7 +93,7 @@ fn of_space(space: u64) -> impl Iterator<Item = Result<Member, LiveError>> {
         Err(error) => (None, Some(Err(failed(error)))),
     };
     let pids = folder.into_iter().flatten();
-    let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<Pid>().ok());
     let member = move |pid| match space_of(pid) {
         Ok(of) if of == Some(space) && !shares_memory(pid) => {
             Some(Ok(Member { pid, start_time: start_time(pid)?, space }))
@@ -104,18 +106,20 @@ fn of_space(space: u64) -> impl Iterator<Item = Result<Member, LiveError>> {
 
 /// Whether a process shares its parent's memory, and will until it executes a program (`vfork`,
 /// `posix_spawn`): it is not patched separately.
-fn shares_memory(pid: i32) -> bool {
-    parent_of(pid).is_some_and(|parent| ptrace::same_memory(parent, pid) == Some(true))
+fn shares_memory(pid: Pid) -> bool {
+    parent_of(pid).is_some_and(|parent| {
+        ptrace::same_memory(parent.first_thread(), pid.first_thread()) == Some(true)
+    })
 }
 
 /// Identifies a process's executable: device and number.
-fn file_of(pid: i32) -> Option<(u64, u64)> {
+fn file_of(pid: Pid) -> Option<(u64, u64)> {
     let meta = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
     Some((meta.dev(), meta.ino()))
 }
 
 /// The process that the log is of: number, start time, address space.
-fn owner(journal: &Journal) -> Option<(i32, u64, u64)> {
+fn owner(journal: &Journal) -> Option<(Pid, u64, u64)> {
     match journal.entries().first() {
         Some(Entry::Process(pid, start, space)) => Some((*pid, *start, *space)),
         _ => None,
@@ -206,8 +210,8 @@ pub fn inherit(journal: &Journal, forked_child: &Member) -> Result<Journal, Live
             false => Entry::Unmapped(region.at),
         }
     }));
-    let origin = owner(journal).map_or(0, |(pid, ..)| pid);
-    entries.push(Entry::Note(format!("inherited from process {origin}")));
+    let origin = owner(journal).map(|(pid, ..)| format!("inherited from process {pid}"));
+    entries.extend(origin.map(Entry::Note));
     let folder = journal.path().parent().unwrap_or(Path::new(""));
     let path = folder.join(format!("{}.undo", forked_child.pid));
     // The number may have been another process's, whose children may live.
@@ -238,7 +242,7 @@ pub fn inherit(journal: &Journal, forked_child: &Member) -> Result<Journal, Live
 /// # Errors
 ///
 /// When one of them lives, and its log cannot be written.
-pub fn pass_on(journal: &Journal) -> Result<Vec<i32>, LiveError> {
+pub fn pass_on(journal: &Journal) -> Result<Vec<Pid>, LiveError> {
     let mut done = Vec::new();
     for forked_child in forked_children(journal)? {
         match inherit(journal, &forked_child) {

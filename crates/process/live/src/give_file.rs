@@ -9,6 +9,8 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use fettle_types::Pid;
+
 use crate::caller::SystemCall;
 use crate::entry::Region;
 use crate::error::LiveError;
@@ -125,9 +127,9 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// A descriptor of a process as one of ours.
-fn take_descriptor(pid: i32, number: u32) -> io::Result<OwnedFd> {
+fn take_descriptor(pid: Pid, number: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes numbers only.
-    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.get(), 0) })?;
     // SAFETY: takes numbers only; the descriptor is ours.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) })
 }
@@ -179,7 +181,7 @@ mod tests {
         let mut file = tempfile();
         file.write_all(b"shared").unwrap();
         let (ours, its) = UnixStream::pair().unwrap();
-        let taken = take_descriptor(std::process::id() as i32, ours.as_raw_fd() as u32).unwrap();
+        let taken = take_descriptor(Pid::own(), ours.as_raw_fd() as u32).unwrap();
         send_file(taken.as_raw_fd(), file.as_fd()).unwrap();
         let mut page = [0u64; 64];
         let at = page.as_mut_ptr() as u64;

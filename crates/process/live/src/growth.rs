@@ -6,6 +6,8 @@
 //! program that has not run yet can be moved further up: `prctl(PR_SET_MM_MAP)`, which exists to
 //! restore checkpoints, needs no privilege.
 
+use fettle_types::Pid;
+
 use crate::error::LiveError;
 use crate::inject;
 use crate::maps::{self, LiveAddr};
@@ -23,13 +25,13 @@ pub struct Growth {
 
 impl Growth {
     /// That of a process.
-    pub fn of(pid: i32) -> Growth {
+    pub fn of(pid: Pid) -> Growth {
         let heap = stat(pid).map(|stat| stat.start_brk).filter(|heap| *heap != 0);
         Growth { heap: heap.map(LiveAddr), stack: stack_limit(pid).unwrap_or(0) }
     }
 }
 
-fn stack_limit(pid: i32) -> Option<u64> {
+fn stack_limit(pid: Pid) -> Option<u64> {
     let limits = maps::read_proc(&format!("/proc/{pid}/limits")).ok()?;
     maps::status_field(&limits, "Max stack size")
 }
@@ -44,7 +46,7 @@ struct Stat {
     environment: [u64; 2],
 }
 
-fn stat(pid: i32) -> Option<Stat> {
+fn stat(pid: Pid) -> Option<Stat> {
     let text = maps::read_proc(&format!("/proc/{pid}/stat")).ok()?;
     parse_stat(std::str::from_utf8(&text[text.iter().rposition(|byte| *byte == b')')?..]).ok()?)
 }
@@ -119,7 +121,7 @@ mod tests {
 
     #[test]
     fn of_ourselves() {
-        let growth = Growth::of(std::process::id() as i32);
+        let growth = Growth::of(Pid::own());
         // SAFETY: asks where the heap ends.
         let end = unsafe { libc::sbrk(0) } as u64;
         assert!(growth.heap.is_some_and(|heap| heap.0 <= end && end - heap.0 < 1 << 40));

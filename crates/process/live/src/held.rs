@@ -7,6 +7,8 @@
 
 use std::time::{Duration, Instant};
 
+use fettle_types::{Pid, Tid};
+
 use crate::dlopen_hook::{Asked, DlopenHook, HookStop};
 use crate::error::LiveError;
 use crate::events::{Held, TRACE, Tracer};
@@ -22,18 +24,19 @@ const PERIOD: Duration = Duration::from_millis(10);
 impl Tracer<'_> {
     /// A process has executed a program: it gets the session's injection, and runs; or it is held
     /// until the session has that.
-    pub(crate) fn at_exec(&mut self, pid: i32) {
+    pub(crate) fn at_exec(&mut self, pid: Pid) {
+        let tid = pid.first_thread();
         if self.detaching.is_none() {
-            if self.is_held(pid, Held::Exec) {
+            if self.is_held(tid, Held::Exec) {
                 return;
             }
             self.inject(pid);
         }
-        self.resume(pid, 0);
+        self.resume(tid, 0);
     }
 
     /// Whether a stopped thread has to wait, for then it is held.
-    pub(crate) fn is_held(&mut self, tid: i32, how: Held) -> bool {
+    pub(crate) fn is_held(&mut self, tid: Tid, how: Held) -> bool {
         // A pause of an attached process needs each of its threads to stop at once.
         if self.detaching.is_some() || self.launch.is_none() {
             return false;
@@ -59,7 +62,7 @@ impl Tracer<'_> {
         for (tid, how) in std::mem::take(&mut self.held) {
             let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else { continue };
             match how {
-                Held::Exec => self.at_exec(tid),
+                Held::Exec => self.at_exec(pid),
                 Held::Hook { signal } => self.perhaps_library_event(pid, tid, signal),
             }
         }
@@ -68,7 +71,7 @@ impl Tracer<'_> {
 
     /// A thread is about to be given a signal of dlopen hooks: another process sent it, or the
     /// thread itself at a hook.
-    pub(crate) fn perhaps_library_event(&mut self, pid: i32, tid: i32, signal: i32) {
+    pub(crate) fn perhaps_library_event(&mut self, pid: Pid, tid: Tid, signal: i32) {
         let at = ptrace::registers(tid).map(|registers| LiveAddr(registers.rip));
         let dlopen_hook = at.ok().and_then(|at| self.session.dlopen_hook(pid, at));
         let Some(dlopen_hook) = dlopen_hook else { return self.resume(tid, signal) };
@@ -89,8 +92,8 @@ impl Tracer<'_> {
 
     fn answer(
         &mut self,
-        pid: i32,
-        tid: i32,
+        pid: Pid,
+        tid: Tid,
         dlopen_hook: &DlopenHook,
         asked: Option<Asked>,
     ) -> Result<(), LiveError> {
@@ -112,7 +115,7 @@ impl Tracer<'_> {
         }
     }
 
-    fn inject(&mut self, pid: i32) {
+    fn inject(&mut self, pid: Pid) {
         let stop = match ExecStop::look(pid) {
             Ok(stop) => stop,
             Err(error) => return self.session.injected(pid, Err(error)),
@@ -121,7 +124,7 @@ impl Tracer<'_> {
             let result = inject::apply(&stop, &injection, TRACE);
             self.session.injected(pid, result);
         }
-        if let Some(task) = self.tasks.get_mut(&pid) {
+        if let Some(task) = self.tasks.get_mut(&pid.first_thread()) {
             task.stops_at_calls = false;
         }
         if self.launch.is_some() && self.session.looks_for_leaks(&stop) {

@@ -10,6 +10,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+use fettle_types::Pid;
+
 use crate::auxv::{AT_PHDR, AT_PHNUM};
 use crate::error::LiveError;
 use crate::maps::{self, LiveAddr, PAGE, Prot};
@@ -70,37 +72,35 @@ pub(crate) fn apply(
     let phdr = injection.phdr.map(|phdr| auxv_writes(stop, phdr)).transpose()?;
 
     let mut mapped = false;
-    let result = (|| {
-        if !injection.maps.is_empty() {
-            let suspended = suspend_seccomp(pid, options)?;
-            let done = map_files(stop, &injection.maps);
-            if suspended {
-                let _ = ptrace::set_options(pid, options);
+    let result =
+        (|| {
+            if !injection.maps.is_empty() {
+                let suspended = suspend_seccomp(pid, options)?;
+                let done = map_files(stop, &injection.maps);
+                if suspended {
+                    let _ = ptrace::set_options(pid.first_thread(), options);
+                }
+                done?;
+                mapped = true;
             }
-            done?;
-            mapped = true;
-        }
-        if let Some(base) = injection.gs_base {
-            let action = "set the gs base";
-            ptrace::set_gs_base(pid, base).map_err(|source| LiveError::Ptrace {
-                action,
-                pid,
-                source,
-            })?;
-        }
-        let undo = pages.apply(&stop.memory)?;
-        if let Some(writes) = &phdr {
-            PagePatches::new(writes)
-                .apply(&stop.memory)
-                .inspect_err(|_| undo.revert(&stop.memory))?;
-        }
-        Ok(())
-    })();
+            if let Some(base) = injection.gs_base {
+                let action = "set the gs base";
+                ptrace::set_gs_base(pid.first_thread(), base)
+                    .map_err(|source| LiveError::Ptrace { action, pid, source })?;
+            }
+            let undo = pages.apply(&stop.memory)?;
+            if let Some(writes) = &phdr {
+                PagePatches::new(writes)
+                    .apply(&stop.memory)
+                    .inspect_err(|_| undo.revert(&stop.memory))?;
+            }
+            Ok(())
+        })();
 
     if result.is_err() {
         // A process that is gone fails here again, which changes nothing.
         if injection.gs_base.is_some() {
-            let _ = ptrace::set_gs_base(pid, 0);
+            let _ = ptrace::set_gs_base(pid.first_thread(), 0);
         }
         if mapped {
             let _ = unmap(stop, &injection.maps);
@@ -187,19 +187,19 @@ impl Undo {
 
 /// Filters that the process has and we do not could kill it for the calls that we make. Suspends
 /// them if there are any.
-fn suspend_seccomp(pid: i32, options: i32) -> Result<bool, LiveError> {
+fn suspend_seccomp(pid: Pid, options: i32) -> Result<bool, LiveError> {
     if !has_own_filters(pid) {
         return Ok(false);
     }
     let filters = |process: &str| seccomp(process).map_or(0, |(_, filters)| filters);
     let own = filters(&pid.to_string()).saturating_sub(filters("self"));
-    ptrace::set_options(pid, options | ptrace::O_SUSPEND_SECCOMP)
+    ptrace::set_options(pid.first_thread(), options | ptrace::O_SUSPEND_SECCOMP)
         .map_err(|_| LiveError::Seccomp { pid, filters: own })?;
     Ok(true)
 }
 
 /// Whether a process that descends from us has filters that we do not have.
-pub(crate) fn has_own_filters(pid: i32) -> bool {
+pub(crate) fn has_own_filters(pid: Pid) -> bool {
     let (mode, filters) = seccomp(&pid.to_string()).unwrap_or((0, 0));
     if mode == 0 {
         return false;
@@ -253,7 +253,7 @@ fn map_files(stop: &ExecStop<'_>, maps: &[FileMap]) -> Result<(), LiveError> {
 
 fn map_groups(
     remote: &mut Remote<'_>,
-    pid: i32,
+    pid: Pid,
     groups: &[&[FileMap]],
     paths: &[Option<String>],
     done: &mut Vec<Mapped>,
@@ -369,7 +369,7 @@ fn unmap(stop: &ExecStop<'_>, maps: &[FileMap]) -> Result<(), LiveError> {
 
 /// The path under which the process finds our descriptor, if it does: in another container or
 /// under another root, `/proc` is absent or shows other processes.
-pub(crate) fn visible_path(pid: i32, file: i32) -> Option<String> {
+pub(crate) fn visible_path(pid: Pid, file: i32) -> Option<String> {
     let path = format!("/proc/{}/fd/{file}", std::process::id());
     let seen = std::fs::metadata(format!("/proc/{pid}/root{path}")).ok()?;
     let own = std::fs::metadata(&path).ok()?;
@@ -380,7 +380,7 @@ const MESSAGE_LEN: usize = 256;
 
 /// Passes one of our descriptors to the process without any path: it makes a pair of sockets, we
 /// take one end out of it and send the descriptor to the other. Returns its number there.
-fn send_descriptor(remote: &mut Remote<'_>, pid: i32, file: i32) -> Result<u64, LiveError> {
+fn send_descriptor(remote: &mut Remote<'_>, pid: Pid, file: i32) -> Result<u64, LiveError> {
     let at = remote.scratch().0;
     let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
     let arguments = [libc::AF_UNIX as u64, kind, 0, at];
@@ -405,14 +405,14 @@ fn send_descriptor(remote: &mut Remote<'_>, pid: i32, file: i32) -> Result<u64, 
 }
 
 /// A copy of another process's descriptor.
-fn take_descriptor(pid: i32, descriptor: i32) -> io::Result<OwnedFd> {
+fn take_descriptor(pid: Pid, descriptor: i32) -> io::Result<OwnedFd> {
     let owned = |result: libc::c_long| match result {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: the kernel has just made this descriptor for us.
         file => Ok(unsafe { OwnedFd::from_raw_fd(file as i32) }),
     };
     // SAFETY: takes numbers only.
-    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.get(), 0) })?;
     let process = process.as_raw_fd();
     // SAFETY: takes numbers only.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, descriptor, 0) })

@@ -14,6 +14,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use fettle_types::Pid;
+
 use crate::entry::{self, Entry, Region};
 use crate::error::LiveError;
 use crate::maps::LiveAddr;
@@ -23,6 +25,7 @@ use crate::world::{Era, World};
 /// The log of one process, locked against use by other processes.
 #[derive(Debug)]
 pub struct Journal {
+    pid: Pid,
     path: PathBuf,
     file: File,
     entries: Vec<Entry>,
@@ -65,6 +68,8 @@ impl Journal {
     pub(crate) fn begin(path: &Path, entries: Vec<Entry>) -> Result<Journal, LiveError> {
         let failed =
             |e: io::Error| LiveError::Journal { path: path.to_owned(), what: e.to_string() };
+        let pid = process_of(&entries)
+            .map_err(|what| LiveError::Journal { path: path.to_owned(), what })?;
         let header = format!("{HEADER}{}", World::here()?);
         let (mut text, mut checks) = (format!("{header}\n"), Checks::behind(&header));
         entries.iter().for_each(|entry| print(entry, &mut checks, &mut text));
@@ -73,8 +78,9 @@ impl Journal {
         let unfinished = path.with_extension(format!("{}.{UNFINISHED}", std::process::id()));
         let _ = std::fs::remove_file(&unfinished);
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&unfinished);
-        let (file, path_of_it) = (file.map_err(failed)?, path.to_owned());
-        let mut journal = Journal { file, path: path_of_it, entries, checks, era: Era::Present };
+        let file = file.map_err(failed)?;
+        let (path_of_it, era) = (path.to_owned(), Era::Present);
+        let mut journal = Journal { pid, file, path: path_of_it, entries, checks, era };
         journal.lock()?;
         journal.write(&text)?;
         // Fails if another process was faster.
@@ -85,11 +91,8 @@ impl Journal {
     }
 
     /// The process's number.
-    pub fn pid(&self) -> i32 {
-        match self.entries.first() {
-            Some(Entry::Process(pid, ..)) => *pid,
-            _ => 0,
-        }
+    pub fn pid(&self) -> Pid {
+        self.pid
     }
 
     /// The log's path.
@@ -103,7 +106,7 @@ impl Journal {
     ///
     /// When another process uses it, could have written it, it cannot be read, or it cannot be
     /// found out here whether its process lives.
-    pub fn open(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
+    pub fn open(folder: &Path, pid: Pid) -> Result<Option<Journal>, LiveError> {
         loop {
             let Some(journal) = Journal::look(folder, pid)? else { return Ok(None) };
             journal.lock()?;
@@ -126,12 +129,12 @@ impl Journal {
     ///
     /// When others could have written it, it cannot be read, or it cannot be found out here whether
     /// its process lives.
-    pub fn look(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
+    pub fn look(folder: &Path, pid: Pid) -> Result<Option<Journal>, LiveError> {
         Ok(Journal::read(folder, pid)?.map(|(journal, _)| journal))
     }
 
     /// Reads the log of a process, if there is one; also gives how many bytes of the file are whole lines.
-    fn read(folder: &Path, pid: i32) -> Result<Option<(Journal, u64)>, LiveError> {
+    fn read(folder: &Path, pid: Pid) -> Result<Option<(Journal, u64)>, LiveError> {
         let path = path_of(folder, pid);
         let failed = |what: String| LiveError::Journal { path: path.clone(), what };
         let options =
@@ -152,11 +155,8 @@ impl Journal {
         let text = std::str::from_utf8(&bytes).map_err(|e| failed(damaged(&e.to_string())))?;
         let (world, entries, checks) = parse(text).map_err(failed)?;
         let era = world.era(&World::here()?, &file).map_err(failed)?;
-        // A log has its first lines when it gets its name.
-        if !matches!(entries.first(), Some(Entry::Process(..))) {
-            return Err(failed(damaged("its beginning is missing")));
-        }
-        Ok(Some((Journal { path, file, entries, checks, era }, bytes.len() as u64)))
+        let pid = process_of(&entries).map_err(failed)?;
+        Ok(Some((Journal { pid, path, file, entries, checks, era }, bytes.len() as u64)))
     }
 
     /// The error for a file that cannot be used.
@@ -166,12 +166,12 @@ impl Journal {
 
     /// The process that the log of this name is of, if it is of this world: number, start time,
     /// address space. The other entries are not read.
-    pub(crate) fn owner_of(folder: &Path, pid: i32) -> Option<(i32, u64, u64)> {
+    pub(crate) fn owner_of(folder: &Path, pid: Pid) -> Option<(Pid, u64, u64)> {
         let (world, owner) = Journal::head_of(folder, pid)?;
         (World::here().ok()? == world).then_some(owner)
     }
 
-    fn head_of(folder: &Path, pid: i32) -> Option<(World, (i32, u64, u64))> {
+    fn head_of(folder: &Path, pid: Pid) -> Option<(World, (Pid, u64, u64))> {
         // The first two lines are not longer.
         let mut head = [0; 256];
         let mut file = File::open(path_of(folder, pid)).ok()?;
@@ -186,11 +186,11 @@ impl Journal {
     }
 
     /// Processes that have logs in the folder.
-    pub fn list(folder: &Path) -> Vec<i32> {
+    pub fn list(folder: &Path) -> Vec<Pid> {
         let Ok(folder) = std::fs::read_dir(folder) else { return Vec::new() };
         let name =
             |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
-        let mut pids: Vec<i32> =
+        let mut pids: Vec<Pid> =
             folder.filter_map(|entry| name(entry)?.strip_suffix(".undo")?.parse().ok()).collect();
         pids.sort_unstable();
         pids
@@ -251,7 +251,7 @@ impl Journal {
 
     /// Whether the log named after a process is of one that was forked from the same execution of a
     /// program as `process`; or does not say, and that process lives.
-    pub fn may_be_of_member(folder: &Path, pid: i32, process: &Process) -> bool {
+    pub fn may_be_of_member(folder: &Path, pid: Pid, process: &Process) -> bool {
         match Journal::head_of(folder, pid) {
             Some((world, (_, _, space))) => {
                 space == process.space() && World::here().is_ok_and(|here| here == world)
@@ -383,14 +383,14 @@ fn remove_unfinished(path: &Path) {
         rest.strip_suffix(UNFINISHED)?.strip_suffix('.')?.parse().ok()
     };
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let pid: Option<i32> = entry.file_name().to_str().and_then(maker);
+        let pid: Option<Pid> = entry.file_name().to_str().and_then(maker);
         if pid.is_some_and(crate::process::has_ended) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-pub(crate) fn path_of(folder: &Path, pid: i32) -> PathBuf {
+pub(crate) fn path_of(folder: &Path, pid: Pid) -> PathBuf {
     folder.join(format!("{pid}.undo"))
 }
 
@@ -415,6 +415,14 @@ fn is_ours(meta: &std::fs::Metadata) -> bool {
 }
 
 /// The message on a log that is not valid.
+/// The process that a log is of, which has its first lines when it gets its name.
+fn process_of(entries: &[Entry]) -> Result<Pid, String> {
+    match entries.first() {
+        Some(Entry::Process(pid, ..)) => Ok(*pid),
+        _ => Err(damaged("its beginning is missing")),
+    }
+}
+
 fn damaged(what: &str) -> String {
     format!(
         "it is damaged: {what}. Nothing is reverted by it: what was installed stays until the \
@@ -456,10 +464,14 @@ mod tests {
     use crate::entry::{Names, Patch, Place, Purpose, Record};
     use crate::maps::Prot;
 
+    fn pid() -> Pid {
+        Pid::try_from(12).unwrap()
+    }
+
     fn all() -> Vec<Entry> {
         let prot = Prot { read: true, write: false, exec: true };
         vec![
-            Entry::Process(12, 345, 0xdead_beef),
+            Entry::Process(pid(), 345, 0xdead_beef),
             Entry::Map(Region { at: LiveAddr(0x1000), len: 0x2000, prot, shared: true }),
             Entry::Mapped(LiveAddr(0x1000)),
             Entry::Code(LiveAddr(0x3000), 200),
@@ -508,7 +520,7 @@ mod tests {
 
     /// Begins a log of this very process that was written elsewhere.
     fn written_in(folder: &Path, world: &World) {
-        let pid = std::process::id() as i32;
+        let pid = Pid::own();
         let start = crate::process::start_time(pid).unwrap();
         let header = format!("{HEADER}{world}");
         let (mut text, mut checks) = (format!("{header}\n"), Checks::behind(&header));
@@ -521,7 +533,7 @@ mod tests {
     #[test]
     fn logs_of_elsewhere_are_kept() {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
-        let (here, pid) = (World::here().unwrap(), std::process::id() as i32);
+        let (here, pid) = (World::here().unwrap(), Pid::own());
         written_in(folder.path(), &here);
         assert_eq!(Journal::owner_of(folder.path(), pid).map(|owner| owner.2), Some(1));
         let journal = Journal::open(folder.path(), pid).unwrap().unwrap();
@@ -563,16 +575,16 @@ mod tests {
     #[test]
     fn half_a_line_is_cut_off_before_the_next_is_added() {
         let folder = tempfile::tempdir().unwrap();
-        let path = path_of(folder.path(), 12);
+        let path = path_of(folder.path(), pid());
         drop(Journal::begin(&path, all()).unwrap());
         // Killed while it was written, within a character.
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"loaded /biblioth\xc3").unwrap();
-        assert_eq!(Journal::look(folder.path(), 12).unwrap().unwrap().entries, all());
-        let mut journal = Journal::open(folder.path(), 12).unwrap().unwrap();
+        assert_eq!(Journal::look(folder.path(), pid()).unwrap().unwrap().entries, all());
+        let mut journal = Journal::open(folder.path(), pid()).unwrap().unwrap();
         journal.add([Entry::Mapped(LiveAddr(0x8000))]).unwrap();
         drop(journal);
-        let journal = Journal::open(folder.path(), 12).unwrap().unwrap();
+        let journal = Journal::open(folder.path(), pid()).unwrap().unwrap();
         assert_eq!(journal.entries.last(), Some(&Entry::Mapped(LiveAddr(0x8000))));
         assert_eq!(journal.entries.len(), all().len() + 1);
     }
@@ -588,8 +600,8 @@ mod tests {
         assert_eq!(names.map(|name| path(name).exists()), [false, true, true]);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
         // A log that is in use cannot be opened.
-        let _held = Journal::open(folder.path(), 12).unwrap().unwrap();
-        let said = Journal::open(folder.path(), 12).unwrap_err().to_string();
+        let _held = Journal::open(folder.path(), pid()).unwrap().unwrap();
+        let said = Journal::open(folder.path(), pid()).unwrap_err().to_string();
         assert!(said.contains("another fettle"), "{said}");
     }
 

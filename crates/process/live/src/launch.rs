@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fettle_types::Pid;
 use libc::c_int;
 
 use crate::error::LiveError;
@@ -119,7 +120,7 @@ pub(crate) fn capabilities(file: &Path) -> u64 {
 
 /// A child that waits for its tracer.
 pub(crate) struct Spawned {
-    pub pid: i32,
+    pub pid: Pid,
     go: OwnedFd,
     failure: File,
     candidates: Vec<PathBuf>,
@@ -176,8 +177,9 @@ pub(crate) fn spawn(launch: &Launch) -> Result<Spawned, LiveError> {
     match unsafe { libc::fork() } {
         -1 => Err(LiveError::os("start another process")),
         0 => child.run(),
-        pid => {
+        child => {
             held_back.child_is_there();
+            let pid = Pid::try_from(child).expect("the kernel numbers processes from 1");
             Ok(Spawned { pid, go: go_write, failure: failure_read.into(), candidates })
         }
     }

@@ -8,6 +8,8 @@
 //! the one that creates that thread it is detached, thread by thread; the thread that is about to
 //! make the call is the last.
 
+use fettle_types::{Pid, Tid};
+
 use crate::events::Tracer;
 use crate::ptrace::{self, Registers};
 
@@ -27,18 +29,19 @@ fn makes_a_tracer(registers: &Registers) -> bool {
 
 impl Tracer<'_> {
     /// From now on stops a process, which stands at its exec, at each of its system calls.
-    pub(crate) fn watch_system_calls(&mut self, pid: i32, trace: i32) {
-        let Some(task) = self.tasks.get_mut(&pid) else { return };
-        task.stops_at_calls = ptrace::set_options(pid, trace | ptrace::O_SYSGOOD).is_ok();
+    pub(crate) fn watch_system_calls(&mut self, pid: Pid, trace: i32) {
+        let Some(task) = self.tasks.get_mut(&pid.first_thread()) else { return };
+        task.stops_at_calls =
+            ptrace::set_options(pid.first_thread(), trace | ptrace::O_SYSGOOD).is_ok();
     }
 
     /// Whether a thread that has stopped at a system call is about to make the one that looks for leaks.
-    pub(crate) fn begins_leak_check(&self, tid: i32) -> bool {
+    pub(crate) fn begins_leak_check(&self, tid: Tid) -> bool {
         ptrace::registers(tid).is_ok_and(|registers| makes_a_tracer(&registers))
     }
 
     /// A thread has stopped at the beginning or end of a system call.
-    pub(crate) fn at_system_call(&mut self, pid: i32, tid: i32) {
+    pub(crate) fn at_system_call(&mut self, pid: Pid, tid: Tid) {
         if !self.begins_leak_check(tid) || self.leaving.contains_key(&pid) {
             return self.resume(tid, 0);
         }
@@ -53,12 +56,12 @@ impl Tracer<'_> {
 
     /// Whether a thread that has stopped is to be detached now, since another of its process waits
     /// for that.
-    pub(crate) fn is_leaving(&self, pid: i32, tid: i32) -> bool {
+    pub(crate) fn is_leaving(&self, pid: Pid, tid: Tid) -> bool {
         self.leaving.get(&pid).is_some_and(|last| *last != tid)
     }
 
     /// Detaches a thread, delivering `signal`.
-    pub(crate) fn leave(&mut self, pid: i32, tid: i32, signal: i32) {
+    pub(crate) fn leave(&mut self, pid: Pid, tid: Tid, signal: i32) {
         self.tasks.remove(&tid);
         if let Some(base) = self.session.leaving(pid, tid) {
             let _ = ptrace::set_gs_base(tid, base);
@@ -68,7 +71,7 @@ impl Tracer<'_> {
     }
 
     /// Resumes the thread that waits for all others of its process to be detached, once they are.
-    pub(crate) fn perhaps_left(&mut self, pid: i32) {
+    pub(crate) fn perhaps_left(&mut self, pid: Pid) {
         let Some(last) = self.leaving.get(&pid).copied() else { return };
         if self.tasks.iter().any(|(tid, task)| task.pid == pid && *tid != last) {
             return;

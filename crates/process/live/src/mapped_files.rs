@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_place_is_its_file() {
         let process = LiveAddr(a_place_is_its_file as *const () as u64);
-        let extents = crate::maps::Extents::open(std::process::id() as i32).unwrap();
+        let extents = crate::maps::Extents::open(fettle_types::Pid::own()).unwrap();
         let extent = extents.of(process).unwrap();
         let place = Place::of(&extent).unwrap();
         assert!(place.is_in(&extent) && place.contains(process));

@@ -13,6 +13,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use fettle_types::Pid;
+
 /// An address in another process: cheap to hold, checked by the kernel at each use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LiveAddr(pub u64);
@@ -73,7 +75,7 @@ impl Mapping {
 }
 
 /// Reads the mappings of a process.
-pub fn of_process(pid: i32) -> io::Result<Vec<Mapping>> {
+pub fn of_process(pid: Pid) -> io::Result<Vec<Mapping>> {
     Ok(parse(&read_proc(&format!("/proc/{pid}/maps"))?))
 }
 
@@ -100,7 +102,7 @@ impl Extent {
 /// Looks up single mappings of a process; the process may run.
 #[derive(Debug)]
 pub(crate) struct Extents {
-    pid: i32,
+    pid: Pid,
     /// Belongs to the address space that the process had when it was opened.
     file: File,
 }
@@ -124,7 +126,7 @@ struct Query {
 }
 
 impl Extents {
-    pub(crate) fn open(pid: i32) -> io::Result<Extents> {
+    pub(crate) fn open(pid: Pid) -> io::Result<Extents> {
         Ok(Extents { pid, file: File::open(format!("/proc/{pid}/maps"))? })
     }
 
@@ -289,11 +291,11 @@ mod tests {
 
     #[test]
     fn our_own() {
-        let maps = of_process(std::process::id() as i32).unwrap();
+        let maps = of_process(Pid::own()).unwrap();
         let here = LiveAddr(our_own as *const () as u64);
         let mapping = maps.iter().find(|mapping| mapping.contains(here)).unwrap();
         assert!(mapping.executable);
-        let extents = Extents::open(std::process::id() as i32).unwrap();
+        let extents = Extents::open(Pid::own()).unwrap();
         let Mapping { start, end, offset, device, inode, .. } = *mapping;
         assert_eq!(extents.of(here), Some(Extent { start, end, offset, device, inode }));
         assert_eq!(extents.of(LiveAddr(16)), None);

@@ -8,6 +8,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use fettle_types::Pid;
+
 use crate::error::LiveError;
 use crate::maps::LiveAddr;
 use crate::ptrace;
@@ -15,12 +17,12 @@ use crate::ptrace;
 /// The address space that a process had when this was opened. After an exec it is another one.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    pid: i32,
+    pid: Pid,
     file: File,
 }
 
 impl Memory {
-    pub(crate) fn open(pid: i32) -> io::Result<Memory> {
+    pub(crate) fn open(pid: Pid) -> io::Result<Memory> {
         let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))?;
         Ok(Memory { pid, file })
     }
@@ -81,7 +83,7 @@ impl Memory {
         words[skip..skip + bytes.len()].copy_from_slice(bytes);
         for (index, word) in words.chunks_exact(8).enumerate() {
             let word = u64::from_le_bytes(word.try_into().expect("a chunk of eight bytes"));
-            ptrace::poke(self.pid, first + index as u64 * 8, word)?;
+            ptrace::poke(self.pid.first_thread(), first + index as u64 * 8, word)?;
         }
         Ok(())
     }

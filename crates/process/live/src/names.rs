@@ -13,6 +13,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use fettle_types::Pid;
+
 use crate::entry::{Entry, Names, Region};
 use crate::error::LiveError;
 use crate::journal::Journal;
@@ -74,14 +76,14 @@ impl Names {
     }
 
     /// Whether a process has it, linked or not, by the content of its memory.
-    pub(crate) fn is_in(&self, pid: i32) -> bool {
+    pub(crate) fn is_in(&self, pid: Pid) -> bool {
         let library = self.at.0 + LIBRARY as u64;
         let leads = |memory: Memory| memory.read(self.at.offset(LIBRARIES as u64), 8);
         Memory::open(pid).is_ok_and(|m| leads(m).is_ok_and(|word| word == library.to_le_bytes()))
     }
 
     /// Makes it name another file, in a process that has it.
-    pub(crate) fn lead_to(&self, pid: i32, file: &Path) {
+    pub(crate) fn lead_to(&self, pid: Pid, file: &Path) {
         if let (Some(name), Ok(memory)) = (name_of(file), Memory::open(pid)) {
             // Only debuggers read it.
             let _ = memory.write_running(self.at.offset(NAME as u64), &name);

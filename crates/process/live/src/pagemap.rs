@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use fettle_types::Pid;
+
 use crate::maps::{LiveAddr, PAGE};
 
 /// Pages of a process.
@@ -15,7 +17,7 @@ pub(crate) struct Page(u64);
 
 impl Pagemap {
     /// Those of process `pid`.
-    pub fn of(pid: i32) -> Pagemap {
+    pub fn of(pid: Pid) -> Pagemap {
         Pagemap(File::open(format!("/proc/{pid}/pagemap")).ok())
     }
 
@@ -51,7 +53,7 @@ mod tests {
 
     #[test]
     fn what_was_written_to_is_our_own() {
-        let pages = Pagemap::of(std::process::id() as i32);
+        let pages = Pagemap::of(Pid::own());
         let own = vec![1u8; 3 * PAGE as usize];
         let start = LiveAddr(own.as_ptr() as u64);
         let of_three = pages.read(start, LiveAddr(start.0 + 3 * PAGE)).unwrap();

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use fettle_types::{Pid, Tid};
+
 use crate::maps;
 
 /// The number of `io_pgetevents`.
@@ -64,10 +66,10 @@ const WITH_LIMIT: [(i64, &str); 8] = [
 
 /// The threads of a process that wait now in a call that a pause would end with EINTR, because it has
 /// a time limit: the thread, and the call's name. None where the process may not be looked at.
-pub fn limited_waits(pid: i32) -> Vec<(i32, &'static str)> {
+pub fn limited_waits(pid: Pid) -> Vec<(Tid, &'static str)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
-    let mut waits: Vec<(i32, &'static str)> = tids
+    let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<Tid>().ok());
+    let mut waits: Vec<(Tid, &'static str)> = tids
         .filter_map(|tid| {
             let text = maps::read_proc(&format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
             Some((tid, limited_in(std::str::from_utf8(&text).ok()?)?))
@@ -126,7 +128,7 @@ mod tests {
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         let waiting = std::thread::spawn(move || poll(epoll));
         std::thread::sleep(Duration::from_millis(300));
-        let found = limited_waits(std::process::id() as i32);
+        let found = limited_waits(Pid::own());
         assert!(found.iter().any(|(_, name)| *name == "epoll_wait"), "{found:?}");
         waiting.join().unwrap();
     }

@@ -18,6 +18,8 @@ use std::io;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use fettle_types::{Pid, Tid};
+
 use crate::error::LiveError;
 use crate::follower::{Ask, Follower};
 use crate::maps::{self, LiveAddr};
@@ -66,7 +68,7 @@ pub(crate) enum Who {
 pub(crate) enum Failure {
     Error(LiveError),
     /// This thread does not stop; perhaps because it gets no processor.
-    Stuck(i32, bool),
+    Stuck(Tid, bool),
 }
 
 impl From<LiveError> for Failure {
@@ -220,18 +222,18 @@ fn with_crowd(patience: Duration, threads: usize) -> Duration {
 struct Gathering<'a> {
     process: &'a Process,
     /// Those that are traced, or that have ended: each is seized once.
-    known: HashSet<i32>,
+    known: HashSet<Tid>,
     /// Those that were asked to stop, in that order, and when they were last seen not to have.
-    asked: Vec<(i32, Instant)>,
+    asked: Vec<(Tid, Instant)>,
     /// Those that are stopped, and since when at most.
-    stopped: Vec<(i32, Instant)>,
+    stopped: Vec<(Tid, Instant)>,
     patience: Duration,
 }
 
 impl Gathering<'_> {
     /// Begins to trace threads that are not traced yet, without stopping them. Returns them,
     /// sleeping ones and running ones apart.
-    fn seize_new(&mut self) -> Result<(Vec<i32>, Vec<i32>), LiveError> {
+    fn seize_new(&mut self) -> Result<(Vec<Tid>, Vec<Tid>), LiveError> {
         let pid = self.process.pid();
         let (mut sleeping, mut running) = (Vec::new(), Vec::new());
         for tid in process::tasks(pid)? {
@@ -244,7 +246,7 @@ impl Gathering<'_> {
     }
 
     /// Asks threads to stop, and waits until all that were asked have.
-    fn stop(&mut self, threads: &[i32]) -> Result<(), Failure> {
+    fn stop(&mut self, threads: &[Tid]) -> Result<(), Failure> {
         for tid in threads {
             let is_stopped = self.stopped.iter().any(|(other, _)| other == tid);
             // A thread that has ended, which may have been reported already, cannot be asked.
@@ -261,7 +263,7 @@ impl Gathering<'_> {
             let now = rounds.is_multiple_of(1 + (self.asked.len() / CROWD) as u32);
             if !any
                 && now
-                && let Some((tid, settled)) = next_stop(ANY)?
+                && let Some((tid, settled)) = next_stop(None)?
             {
                 any = true;
                 self.take_in(tid, settled, looked);
@@ -289,10 +291,10 @@ impl Gathering<'_> {
     /// Handles what was reported of threads that were asked to stop, if anything. The kernel finds
     /// each by its number.
     fn look_for_asked(&mut self, looked: Instant) -> Result<bool, LiveError> {
-        let asked: Vec<i32> = self.asked.iter().map(|(tid, _)| *tid).collect();
+        let asked: Vec<Tid> = self.asked.iter().map(|(tid, _)| *tid).collect();
         let (mut any, mut missing) = (false, 0);
         for tid in asked {
-            match next_stop(tid)? {
+            match next_stop(Some(tid))? {
                 Some((tid, settled)) => {
                     any = true;
                     self.take_in(tid, settled, looked);
@@ -307,7 +309,7 @@ impl Gathering<'_> {
     }
 
     /// Handles what was reported of a thread, which ran when it was last `looked` at.
-    fn take_in(&mut self, tid: i32, settled: Settled, looked: Instant) {
+    fn take_in(&mut self, tid: Tid, settled: Settled, looked: Instant) {
         match settled {
             Settled::Running => {}
             Settled::Ended => {
@@ -336,7 +338,7 @@ impl Gathering<'_> {
         let pid = self.process.pid();
         while !self.asked.is_empty() && Instant::now() < deadline {
             let looked = Instant::now();
-            while let Ok(Some((tid, settled))) = next_stop(ANY) {
+            while let Ok(Some((tid, settled))) = next_stop(None) {
                 match settled {
                     Settled::Running => continue,
                     Settled::Stopped => drop(ptrace::detach(tid, 0)),
@@ -450,9 +452,9 @@ impl<'a> Paused<'a> {
         start: LiveAddr,
         end: LiveAddr,
     ) -> Result<(), LiveError> {
-        let bases = start.0..end.0;
+        let (pid, bases) = (self.process.pid(), start.0..end.0);
         let mut threads = self.threads.iter_mut().filter(|t| bases.contains(&t.registers.gs_base));
-        threads.try_for_each(|thread| set_gs_base(thread, 0))
+        threads.try_for_each(|thread| set_gs_base(pid, thread, 0))
     }
 
     /// Gives each thread one of these gs bases, in turns.
@@ -461,15 +463,16 @@ impl<'a> Paused<'a> {
     ///
     /// When a thread was killed meanwhile.
     pub fn spread_gs_bases(&mut self, bases: &[u64]) -> Result<(), LiveError> {
+        let pid = self.process.pid();
         let mut threads = self.threads.iter_mut().zip(bases.iter().cycle());
-        threads.try_for_each(|(thread, base)| set_gs_base(thread, *base))
+        threads.try_for_each(|(thread, base)| set_gs_base(pid, thread, *base))
     }
 }
 
-fn set_gs_base(thread: &mut Thread, base: u64) -> Result<(), LiveError> {
+fn set_gs_base(pid: Pid, thread: &mut Thread, base: u64) -> Result<(), LiveError> {
     ptrace::set_gs_base(thread.tid, base).map_err(|source| LiveError::Ptrace {
         action: "set the gs base",
-        pid: thread.tid,
+        pid,
         source,
     })?;
     thread.registers.gs_base = base;
@@ -498,9 +501,9 @@ fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure
 /// Stops one thread of a process.
 fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     let pid = gathering.process.pid();
-    let mut threads: VecDeque<(i32, bool)> =
+    let mut threads: VecDeque<(Tid, bool)> =
         process::tasks(pid)?.into_iter().map(|tid| (tid, false)).collect();
-    let (mut stuck, mut living) = ((pid, false), false);
+    let (mut stuck, mut living) = ((pid.first_thread(), false), false);
     while let Some((tid, looked_at)) = threads.pop_front() {
         // Sleeping threads stop at once, and lose nothing. Each is checked once: they do not keep
         // sleeping.
@@ -538,7 +541,7 @@ fn gather_working(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
 }
 
 /// Begins to trace a thread, which runs on; false if it has ended.
-pub(crate) fn seize(pid: i32, tid: i32, options: i32) -> Result<bool, LiveError> {
+pub(crate) fn seize(pid: Pid, tid: Tid, options: i32) -> Result<bool, LiveError> {
     let refused = match ptrace::seize(tid, options) {
         Ok(()) => return Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
@@ -563,11 +566,8 @@ enum Settled {
     Ended,
 }
 
-/// Stands for the number of any thread.
-const ANY: i32 = 0;
-
 /// What has happened to a thread that is traced, or to any, if there is a report.
-fn next_stop(tid: i32) -> Result<Option<(i32, Settled)>, LiveError> {
+fn next_stop(tid: Option<Tid>) -> Result<Option<(Tid, Settled)>, LiveError> {
     let Report { tid, what } = loop {
         let report = match ptrace::peek(tid, false) {
             Ok(Some(report)) => report,
@@ -601,13 +601,13 @@ fn next_stop(tid: i32) -> Result<Option<(i32, Settled)>, LiveError> {
 }
 
 /// A child that runs in the memory of these threads, and is not stopped with them.
-pub(crate) fn sharing_child(pid: i32, threads: &[(i32, Instant)]) -> Option<i32> {
+pub(crate) fn sharing_child(pid: Pid, threads: &[(Tid, Instant)]) -> Option<Tid> {
     threads.iter().find_map(|(tid, _)| {
         let list = format!("/proc/{pid}/task/{tid}/children");
         let list = maps::read_proc(&list).unwrap_or_default();
         let mut children = std::str::from_utf8(&list).unwrap_or("").split_ascii_whitespace();
         children.find_map(|child| {
-            let child = child.parse().ok()?;
+            let child = child.parse::<Pid>().ok()?.first_thread();
             (ptrace::same_memory(*tid, child) == Some(true)).then_some(child)
         })
     })
@@ -627,7 +627,7 @@ fn patience(registers: &Registers) -> Option<Patience> {
 /// Calls that the kernel does not restart by itself, although they wait without a timeout, or until
 /// a socket has been silent for long, and have done nothing yet, are set up so that it does. This
 /// is done at once, whatever happens to the other threads.
-pub(crate) fn take_up_call(tid: i32) {
+pub(crate) fn take_up_call(tid: Tid) {
     // If it was killed meanwhile it needs nothing any more.
     let Ok(mut registers) = ptrace::registers(tid) else { return };
     if patience(&registers) == Some(Patience::Endless) && registers.rax as i64 == EINTR {
@@ -651,7 +651,7 @@ pub(crate) struct Renewed {
 /// kernel drops ignored signals, SIGCHLD among them, before they interrupt a thread, but not if the
 /// thread is traced. A wait with a timeout is restarted, and returns its timeout when its whole
 /// time is over: where such signals are frequent it would never end.
-pub(crate) fn take_up_call_at_signal(tid: i32, signal: i32, renewed: &mut Option<Renewed>) {
+pub(crate) fn take_up_call_at_signal(tid: Tid, signal: i32, renewed: &mut Option<Renewed>) {
     // These stop the thread, which ends waits without Fettle, too.
     if matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {
         return;

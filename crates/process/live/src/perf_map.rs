@@ -10,6 +10,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use fettle_types::Pid;
+
 use crate::entry::Entry;
 use crate::error::LiveError;
 use crate::journal::Journal;
@@ -50,7 +52,7 @@ pub fn write_perf_map(
 
 /// Removes the files that a journal records, as far as they are still the same files. The file of a
 /// process that has ended is looked for in our own root directory.
-pub(crate) fn remove(journal: &Journal, pid: i32) {
+pub(crate) fn remove(journal: &Journal, pid: Pid) {
     for entry in journal.entries() {
         let Entry::PerfMap(name, device, inode) = entry else { continue };
         if name.contains('/') {
@@ -67,7 +69,7 @@ pub(crate) fn remove(journal: &Journal, pid: i32) {
 }
 
 /// The number that a process has in its own namespace.
-fn own_number(pid: i32) -> Option<i32> {
+fn own_number(pid: Pid) -> Option<Pid> {
     let status = maps::read_proc(&format!("/proc/{pid}/status")).ok()?;
     let text = std::str::from_utf8(&status).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
@@ -75,7 +77,7 @@ fn own_number(pid: i32) -> Option<i32> {
 }
 
 /// The folder `/tmp` of a process, which must be one and no link.
-fn tmp_of(pid: i32) -> io::Result<File> {
+fn tmp_of(pid: Pid) -> io::Result<File> {
     // The slash at the end has the link be followed, which the kernel itself has put there.
     let root = open_folder(&Path::new(&format!("/proc/{pid}/root")).join(""))?;
     open_folder(&within(&root, "tmp"))

@@ -4,6 +4,8 @@ use std::io;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use fettle_types::{Pid, Tid};
+
 use crate::maps;
 
 const RESET_ON_FORK: i32 = 0x4000_0000;
@@ -146,7 +148,7 @@ pub(crate) fn pause(round: u32) {
 }
 
 /// The letter of a thread's state.
-pub(crate) fn task_state(pid: i32, tid: i32) -> Option<u8> {
+pub(crate) fn task_state(pid: Pid, tid: Tid) -> Option<u8> {
     let stat = maps::read_proc(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     // The name in front may contain anything; what follows its last parenthesis is parsed.
     let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;

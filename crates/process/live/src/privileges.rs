@@ -16,6 +16,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use fettle_types::Pid;
+
 use crate::error::LiveError;
 use crate::launch;
 use crate::maps;
@@ -37,7 +39,7 @@ struct Given {
 }
 
 impl Given {
-    fn of(pid: i32) -> Option<Given> {
+    fn of(pid: Pid) -> Option<Given> {
         let status = maps::read_proc(&format!("/proc/{pid}/status")).ok()?;
         // Real, effective, saved, of the file system.
         let effective = |name| maps::status_fields(&status, name).nth(1);
@@ -52,7 +54,7 @@ impl Given {
 }
 
 /// Whether a process that has just executed its program lacks what the program's file grants.
-pub(crate) fn are_missing(pid: i32) -> bool {
+pub(crate) fn are_missing(pid: Pid) -> bool {
     let file = PathBuf::from(format!("/proc/{pid}/exe"));
     let Ok(metadata) = fs::metadata(&file) else { return false };
     Given::of(pid).is_some_and(|given| lacks(&given, &file, &metadata))
@@ -92,7 +94,7 @@ pub(crate) fn execute_anew(stop: &ExecStop<'_>) -> Result<(), LiveError> {
     for (register, value) in (code.registers)(&mut registers).into_iter().zip(all) {
         *register = value;
     }
-    ptrace::set_registers(stop.pid, &registers).map_err(failed("set the registers"))
+    ptrace::set_registers(stop.pid.first_thread(), &registers).map_err(failed("set the registers"))
 }
 
 /// Code that executes a program, and exits with the status that shells give for one that cannot be

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use fettle_types::{Pid, Tid};
+
 use crate::claim;
 use crate::error::LiveError;
 use crate::follower::Follower;
@@ -22,7 +24,7 @@ use crate::memory::Memory;
 /// A process that may be attached to.
 #[derive(Debug)]
 pub struct Process {
-    pid: i32,
+    pid: Pid,
     start_time: u64,
     pub(crate) memory: Memory,
     extents: Extents,
@@ -41,7 +43,7 @@ impl Process {
     /// When there is none, when we may not change it, and when it is of a kind that cannot be
     /// changed: a kernel thread, a zombie, a 32-bit program, one that is traced already, or one
     /// with a filter of system calls that we may not suspend.
-    pub fn open(pid: i32) -> Result<Process, LiveError> {
+    pub fn open(pid: Pid) -> Result<Process, LiveError> {
         let status = status_of(pid)?;
         if let Some(tracer) = tracer(&status) {
             return Err(claim::traced_already(pid, tracer));
@@ -54,17 +56,17 @@ impl Process {
     /// # Errors
     ///
     /// As those of [`Process::open`].
-    pub fn open_followed(pid: i32) -> Result<Process, LiveError> {
+    pub fn open_followed(pid: Pid) -> Result<Process, LiveError> {
         Process::with_status(pid, &status_of(pid)?)
     }
 
-    fn with_status(pid: i32, status: &[u8]) -> Result<Process, LiveError> {
+    fn with_status(pid: Pid, status: &[u8]) -> Result<Process, LiveError> {
         let unattachable = |why: String| LiveError::Unattachable { pid, why };
         let field = |name| maps::status_field(status, name);
-        if let Some(owner) = field("Tgid:").filter(|owner| *owner != pid as u64) {
+        if let Some(owner) = field("Tgid:").filter(|owner| *owner != u64::from(pid.unsigned())) {
             return Err(unattachable(format!("it is a thread of process {owner}: name that one")));
         }
-        if pid == std::process::id() as i32 {
+        if pid == Pid::own() {
             return Err(unattachable("it is this very program".to_owned()));
         }
         if state(status).is_some_and(|state| matches!(state, b'Z' | b'X')) {
@@ -122,7 +124,7 @@ impl Process {
     }
 
     /// Its number.
-    pub fn pid(&self) -> i32 {
+    pub fn pid(&self) -> Pid {
         self.pid
     }
 
@@ -168,7 +170,7 @@ impl Process {
     /// # Errors
     ///
     /// When it has ended.
-    pub fn threads_now(&self) -> Result<Vec<i32>, LiveError> {
+    pub fn threads_now(&self) -> Result<Vec<Tid>, LiveError> {
         tasks(self.pid)
     }
 
@@ -269,7 +271,7 @@ impl Process {
 /// mapped, even if it was removed or the process has another root directory. The kernel gives paths
 /// as we would name them, if we can (a process that has changed its root), else as processes name
 /// them that see them (other mounts).
-pub fn mapped_file(pid: i32, mapping: &Mapping) -> Option<PathBuf> {
+pub fn mapped_file(pid: Pid, mapping: &Mapping) -> Option<PathBuf> {
     let path = mapping.path.as_deref()?;
     let same = |candidate: &Path| {
         std::fs::metadata(candidate).is_ok_and(|meta| meta.is_file() && meta.ino() == mapping.inode)
@@ -287,7 +289,7 @@ pub fn mapped_file(pid: i32, mapping: &Mapping) -> Option<PathBuf> {
 /// # Errors
 ///
 /// When it cannot be read for another reason.
-pub(crate) fn space_of(pid: i32) -> Result<Option<u64>, LiveError> {
+pub(crate) fn space_of(pid: Pid) -> Result<Option<u64>, LiveError> {
     let auxv = match maps::read_proc(&format!("/proc/{pid}/auxv")) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         read => if_there(read)?.unwrap_or_default(),
@@ -308,7 +310,7 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
 }
 
 /// When a process began, in ticks since boot.
-pub fn start_time(pid: i32) -> Option<u64> {
+pub fn start_time(pid: Pid) -> Option<u64> {
     stat_field(pid, 22)
 }
 
@@ -317,7 +319,7 @@ pub fn start_time(pid: i32) -> Option<u64> {
 /// # Errors
 ///
 /// When that cannot be found out.
-pub(crate) fn is_gone(pid: i32, began: u64) -> Result<bool, LiveError> {
+pub(crate) fn is_gone(pid: Pid, began: u64) -> Result<bool, LiveError> {
     check_proc()?;
     let stat = if_there(maps::read_proc(&format!("/proc/{pid}/stat")))?;
     match stat.as_deref().and_then(|stat| field_of(stat, 22)) {
@@ -332,9 +334,9 @@ pub(crate) fn is_gone(pid: i32, began: u64) -> Result<bool, LiveError> {
 }
 
 /// Whether a process exists with this number.
-fn is_signalled(pid: i32) -> bool {
+fn is_signalled(pid: Pid) -> bool {
     // SAFETY: takes numbers only, and sends nothing.
-    let sent = unsafe { libc::kill(pid, 0) };
+    let sent = unsafe { libc::kill(pid.get(), 0) };
     sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
@@ -371,7 +373,7 @@ pub fn check_proc() -> Result<(), LiveError> {
     }
 }
 
-fn status_of(pid: i32) -> Result<Vec<u8>, LiveError> {
+fn status_of(pid: Pid) -> Result<Vec<u8>, LiveError> {
     check_proc()?;
     if_there(maps::read_proc(&format!("/proc/{pid}/status")))?.ok_or(LiveError::NoProcess { pid })
 }
@@ -385,13 +387,13 @@ pub(crate) fn tracer(status: &[u8]) -> Option<u64> {
 }
 
 /// Whether it is a thread of the kernel's own.
-fn is_of_kernel(pid: i32) -> bool {
+fn is_of_kernel(pid: Pid) -> bool {
     const PF_KTHREAD: u64 = 0x20_0000;
     stat_field(pid, 9).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
 /// A number from a process's `stat` by its place, from 4 on, as `proc(5)` counts.
-fn stat_field(pid: i32, place: usize) -> Option<u64> {
+fn stat_field(pid: Pid, place: usize) -> Option<u64> {
     field_of(&maps::read_proc(&format!("/proc/{pid}/stat")).ok()?, place)
 }
 
@@ -404,7 +406,7 @@ fn field_of(stat: &[u8], place: usize) -> Option<u64> {
 }
 
 /// Program and arguments of a process, separated by blanks; empty if it has none.
-pub fn command_line(pid: i32) -> String {
+pub fn command_line(pid: Pid) -> String {
     let line = maps::read_proc(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
@@ -412,7 +414,7 @@ pub fn command_line(pid: i32) -> String {
 }
 
 /// Program and arguments of a process; the program alone where its command line is empty.
-pub fn command_of(pid: i32) -> String {
+pub fn command_of(pid: Pid) -> String {
     let line = command_line(pid);
     match line.is_empty() {
         false => line,
@@ -424,7 +426,7 @@ pub fn command_of(pid: i32) -> String {
 }
 
 /// The threads of a process.
-pub(crate) fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
+pub(crate) fn tasks(pid: Pid) -> Result<Vec<Tid>, LiveError> {
     let folder = std::fs::read_dir(format!("/proc/{pid}/task"));
     let folder = if_there(folder)?.ok_or(LiveError::NoProcess { pid })?;
     Ok(folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
@@ -432,8 +434,8 @@ pub(crate) fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
 
 /// Whether a process has ended, or is a zombie whose threads have all ended: others may live on
 /// after the first. One that cannot be seen has not.
-pub fn has_ended(pid: i32) -> bool {
-    let dead = |tid: &i32| {
+pub fn has_ended(pid: Pid) -> bool {
+    let dead = |tid: &Tid| {
         let status = match if_there(maps::read_proc(&format!("/proc/{pid}/task/{tid}/status"))) {
             Ok(status) => status.unwrap_or_default(),
             Err(_) => return false,
@@ -449,7 +451,7 @@ pub fn has_ended(pid: i32) -> bool {
 
 /// An auxiliary vector. While a process is executing a program, the kernel has not written the new
 /// one yet; it is waited for, and is zeros if that takes long.
-fn auxv_of(pid: i32) -> io::Result<Vec<u8>> {
+fn auxv_of(pid: Pid) -> io::Result<Vec<u8>> {
     const LOOKS: usize = 1000;
     let path = format!("/proc/{pid}/auxv");
     let mut auxv = maps::read_proc(&path)?;
@@ -487,26 +489,26 @@ pub fn user() -> u32 {
 }
 
 /// Why the kernel does not let us trace a process, by its `/proc/PID/status`.
-pub(crate) fn not_permitted(pid: i32, status: &[u8], source: io::Error) -> LiveError {
+pub(crate) fn not_permitted(pid: Pid, status: &[u8], source: io::Error) -> LiveError {
     refused_to(user().into(), pid, status, source)
 }
 
-fn refused_to(ours: u64, pid: i32, status: &[u8], source: io::Error) -> LiveError {
+fn refused_to(ours: u64, pid: Pid, status: &[u8], source: io::Error) -> LiveError {
     match maps::status_field(status, "Uid:").filter(|owner| ours != 0 && *owner != ours) {
         Some(owner) => LiveError::NotOurs { pid, owner, ours },
         None => LiveError::NotPermitted { pid, source },
     }
 }
 
-/// The parent of a process.
-pub fn parent_of(pid: i32) -> Option<i32> {
+/// The parent of a process; `None` if it is in no namespace that we see.
+pub fn parent_of(pid: Pid) -> Option<Pid> {
     let status = maps::read_proc(&format!("/proc/{pid}/status")).ok()?;
-    maps::status_field(&status, "PPid:").map(|parent| parent as i32)
+    Pid::try_from(maps::status_field(&status, "PPid:")?).ok()
 }
 
 /// Whether some thread has a shadow stack (CET), which would not agree with changed return
 /// addresses.
-pub(crate) fn has_shadow_stacks(pid: i32) -> bool {
+pub(crate) fn has_shadow_stacks(pid: Pid) -> bool {
     let status = maps::read_proc(&format!("/proc/{pid}/status")).unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
     let features = status.lines().find_map(|line| line.strip_prefix("x86_Thread_features:"));
@@ -517,12 +519,16 @@ pub(crate) fn has_shadow_stacks(pid: i32) -> bool {
 mod tests {
     use super::*;
 
+    fn numbered(number: i32) -> Pid {
+        number.try_into().unwrap()
+    }
+
     #[test]
     fn who_may_not_trace_is_reported_whose_process_it_is() {
         let status = b"Name:\tcat\nUid:\t1000\t1000\t1000\t1000\n";
         let said = |ours| {
             let source = io::Error::from_raw_os_error(libc::EPERM);
-            refused_to(ours, 12, status, source).to_string()
+            refused_to(ours, numbered(12), status, source).to_string()
         };
         assert!(said(65534).contains("it belongs to user 1000, and Fettle runs as user 65534"));
         assert!(said(1000).contains("yama") && said(0).contains("yama"));
@@ -530,28 +536,25 @@ mod tests {
 
     #[test]
     fn what_cannot_be_changed() {
-        let own = std::process::id() as i32;
+        let own = Pid::own();
         let why = |pid| Process::open(pid).unwrap_err().to_string();
         assert!(why(own).contains("this very program"));
-        assert!(why(i32::MAX).contains("no process"));
+        assert!(why(numbered(i32::MAX)).contains("no process"));
         // PID 2 is the kernel's, unless we are in a namespace of our own.
         if std::fs::read("/proc/2/cmdline").is_ok_and(|line| line.is_empty()) && is_root() {
-            assert!(
-                why(2).contains("thread of the kernel") || why(2).contains("ended"),
-                "{}",
-                why(2)
-            );
+            let said = why(numbered(2));
+            assert!(said.contains("thread of the kernel") || said.contains("ended"), "{said}");
         }
     }
 
     #[test]
     fn start_times() {
-        assert!(start_time(std::process::id() as i32).is_some_and(|time| time > 0));
-        assert_eq!(start_time(i32::MAX), None);
-        let own = std::process::id() as i32;
+        assert!(start_time(Pid::own()).is_some_and(|time| time > 0));
+        let (own, nobody) = (Pid::own(), numbered(i32::MAX));
+        assert_eq!(start_time(nobody), None);
         let start = start_time(own).unwrap();
         assert!(!is_gone(own, start).unwrap() && is_gone(own, start + 1).unwrap());
-        assert!(is_gone(i32::MAX, start).unwrap() && has_ended(i32::MAX));
+        assert!(is_gone(nobody, start).unwrap() && has_ended(nobody));
         let full = io::Error::from_raw_os_error(libc::EMFILE);
         assert!(if_there::<()>(Err(full)).is_err());
         assert_eq!(state(b"Name:\tx\nState:\tS (sleeping)\n"), Some(b'S'));

@@ -9,6 +9,7 @@ use std::mem::{self, MaybeUninit};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use fettle_types::{Pid, Tid};
 use libc::{c_int, c_long, c_uint};
 
 use crate::exit_status::ExitStatus;
@@ -31,62 +32,62 @@ const PTRACE_GETSIGMASK: c_uint = 0x420a;
 const PTRACE_SETSIGMASK: c_uint = 0x420b;
 const PTRACE_GET_RSEQ_CONFIGURATION: c_uint = 0x420f;
 
-fn request(request: c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {
+fn request(request: c_uint, tid: Tid, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: the callers pass as `data` a number, or the address of an own value of the size
     // that the request wants; the kernel checks everything else.
-    let result = unsafe { libc::ptrace(request, tid, address, data) };
+    let result = unsafe { libc::ptrace(request, tid.get(), address, data) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Begins to trace without stopping the thread.
-pub(crate) fn seize(tid: i32, options: c_int) -> io::Result<()> {
+pub(crate) fn seize(tid: Tid, options: c_int) -> io::Result<()> {
     request(PTRACE_SEIZE, tid, 0, options as usize)
 }
 
 /// Changes the options that [`seize`] set.
-pub(crate) fn set_options(tid: i32, options: c_int) -> io::Result<()> {
+pub(crate) fn set_options(tid: Tid, options: c_int) -> io::Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, options as usize)
 }
 
 /// Lets a stopped thread run, delivering `signal` unless it is 0.
-pub(crate) fn cont(tid: i32, signal: i32) -> io::Result<()> {
+pub(crate) fn cont(tid: Tid, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize)
 }
 
 /// Lets a stopped thread run up to the beginning or end of a system call.
-pub(crate) fn cont_to_system_call(tid: i32) -> io::Result<()> {
+pub(crate) fn cont_to_system_call(tid: Tid) -> io::Result<()> {
     cont_to_system_call_with(tid, 0)
 }
 
 /// The same, delivering `signal` unless it is 0.
-pub(crate) fn cont_to_system_call_with(tid: i32, signal: i32) -> io::Result<()> {
+pub(crate) fn cont_to_system_call_with(tid: Tid, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL, tid, 0, signal as usize)
 }
 
 /// Leaves a thread in its group stop until SIGCONT.
-pub(crate) fn listen(tid: i32) -> io::Result<()> {
+pub(crate) fn listen(tid: Tid) -> io::Result<()> {
     request(PTRACE_LISTEN, tid, 0, 0)
 }
 
 /// Asks a running thread to stop.
-pub(crate) fn interrupt(tid: i32) -> io::Result<()> {
+pub(crate) fn interrupt(tid: Tid) -> io::Result<()> {
     request(PTRACE_INTERRUPT, tid, 0, 0)
 }
 
 /// Detaches a stopped thread, delivering `signal` unless it is 0.
-pub(crate) fn detach(tid: i32, signal: i32) -> io::Result<()> {
+pub(crate) fn detach(tid: Tid, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, signal as usize)
 }
 
 /// The number that belongs to an event: the new thread's id, or the old id at exec.
-pub(crate) fn event_message(tid: i32) -> io::Result<u64> {
+pub(crate) fn event_message(tid: Tid) -> io::Result<u64> {
     let mut message: libc::c_ulong = 0;
     request(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message as usize)?;
     Ok(message)
 }
 
 /// Reads the general registers.
-pub(crate) fn registers(tid: i32) -> io::Result<Registers> {
+pub(crate) fn registers(tid: Tid) -> io::Result<Registers> {
     let mut registers = MaybeUninit::<Registers>::zeroed();
     request(libc::PTRACE_GETREGS, tid, 0, registers.as_mut_ptr() as usize)?;
     // SAFETY: the kernel has filled the structure, which is all integers.
@@ -94,12 +95,12 @@ pub(crate) fn registers(tid: i32) -> io::Result<Registers> {
 }
 
 /// Writes the general registers.
-pub(crate) fn set_registers(tid: i32, registers: &Registers) -> io::Result<()> {
+pub(crate) fn set_registers(tid: Tid, registers: &Registers) -> io::Result<()> {
     request(libc::PTRACE_SETREGS, tid, 0, registers as *const Registers as usize)
 }
 
 /// Sets the base of the gs segment alone.
-pub(crate) fn set_gs_base(tid: i32, base: u64) -> io::Result<()> {
+pub(crate) fn set_gs_base(tid: Tid, base: u64) -> io::Result<()> {
     let offset = mem::offset_of!(Registers, gs_base);
     request(libc::PTRACE_POKEUSER, tid, offset, base as usize)
 }
@@ -133,7 +134,7 @@ pub(crate) fn general(r: &Registers) -> [u64; 16] {
 }
 
 /// Sets one of the general registers, by its index among those of [`general`].
-pub(crate) fn set_general(tid: i32, index: usize, value: u64) -> io::Result<()> {
+pub(crate) fn set_general(tid: Tid, index: usize, value: u64) -> io::Result<()> {
     request(libc::PTRACE_POKEUSER, tid, GENERAL[index], value as usize)
 }
 
@@ -146,7 +147,7 @@ pub(crate) struct FloatingPoint {
 }
 
 /// Reads the floating-point state.
-pub(crate) fn floating_point(tid: i32) -> io::Result<FloatingPoint> {
+pub(crate) fn floating_point(tid: Tid) -> io::Result<FloatingPoint> {
     const FOR_SOFTWARE: usize = 464;
     // Either grants all rights, or what the kernel grants by default: none for any key but the
     // first.
@@ -159,7 +160,7 @@ pub(crate) fn floating_point(tid: i32) -> io::Result<FloatingPoint> {
 }
 
 /// A thread's PKRU register; 0 where the processor has none.
-fn protection_rights(tid: i32) -> io::Result<u32> {
+fn protection_rights(tid: Tid) -> io::Result<u32> {
     const NT_X86_XSTATE: usize = 0x202;
     const PKRU: u32 = 9;
     // Intel SDM 1, 13.2: size and offset of a component of the state.
@@ -175,19 +176,19 @@ fn protection_rights(tid: i32) -> io::Result<u32> {
 }
 
 /// The blocked signals: bit `n - 1` for signal `n`.
-pub(crate) fn blocked_signals(tid: i32) -> io::Result<u64> {
+pub(crate) fn blocked_signals(tid: Tid) -> io::Result<u64> {
     let mut mask = 0u64;
     request(PTRACE_GETSIGMASK, tid, mem::size_of::<u64>(), &raw mut mask as usize)?;
     Ok(mask)
 }
 
 /// Sets the blocked signals.
-pub(crate) fn set_blocked_signals(tid: i32, mask: u64) -> io::Result<()> {
+pub(crate) fn set_blocked_signals(tid: Tid, mask: u64) -> io::Result<()> {
     request(PTRACE_SETSIGMASK, tid, mem::size_of::<u64>(), &raw const mask as usize)
 }
 
 /// The address of a thread's `struct rseq`, if it has registered one and the kernel says so.
-pub(crate) fn rseq_area(tid: i32) -> Option<u64> {
+pub(crate) fn rseq_area(tid: Tid) -> Option<u64> {
     // address, size, signature, flags, padding
     let mut configuration = [0u64; 3];
     let (size, to) = (mem::size_of_val(&configuration), configuration.as_mut_ptr());
@@ -196,22 +197,22 @@ pub(crate) fn rseq_area(tid: i32) -> Option<u64> {
 }
 
 /// Writes one word even where the process itself may not.
-pub(crate) fn poke(tid: i32, address: u64, word: u64) -> io::Result<()> {
+pub(crate) fn poke(tid: Tid, address: u64, word: u64) -> io::Result<()> {
     request(libc::PTRACE_POKEDATA, tid, address as usize, word as usize)
 }
 
 /// Sends a signal to one thread.
-pub(crate) fn tgkill(pid: i32, tid: i32, signal: i32) -> io::Result<()> {
+pub(crate) fn tgkill(pid: Pid, tid: Tid, signal: i32) -> io::Result<()> {
     // SAFETY: takes numbers only.
-    let result = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) };
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, pid.get(), tid.get(), signal) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Whether two threads share their address space; `None` if the kernel cannot say.
-pub(crate) fn same_memory(one: i32, other: i32) -> Option<bool> {
+pub(crate) fn same_memory(one: Tid, other: Tid) -> Option<bool> {
     const KCMP_VM: c_long = 1;
     // SAFETY: takes numbers only.
-    match unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) } {
+    match unsafe { libc::syscall(libc::SYS_kcmp, one.get(), other.get(), KCMP_VM, 0, 0) } {
         0 => Some(true),
         -1 => None,
         _ => Some(false),
@@ -221,7 +222,7 @@ pub(crate) fn same_memory(one: i32, other: i32) -> Option<bool> {
 /// What a wait reported of a thread that is ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
-    pub tid: i32,
+    pub tid: Tid,
     pub what: What,
 }
 
@@ -252,12 +253,12 @@ impl What {
 }
 
 /// Waits until the kernel reports something of a thread that this very thread traces or started,
-/// and leaves the report pending, so that an ended process can still be looked at. `tid` 0 means
+/// and leaves the report pending, so that an ended process can still be looked at. `None` means
 /// any.
 ///
 /// Threads of this process other than the caller keep their children to themselves (`__WNOTHREAD`).
-pub(crate) fn peek(tid: i32, block: bool) -> io::Result<Option<Report>> {
-    let (kind, id) = if tid == 0 { (libc::P_ALL, 0) } else { (libc::P_PID, tid as libc::id_t) };
+pub(crate) fn peek(tid: Option<Tid>, block: bool) -> io::Result<Option<Report>> {
+    let (kind, id) = tid.map_or((libc::P_ALL, 0), |tid| (libc::P_PID, tid.unsigned()));
     let mut options = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
     options |= libc::__WNOTHREAD;
     if !block {
@@ -270,13 +271,12 @@ pub(crate) fn peek(tid: i32, block: bool) -> io::Result<Option<Report>> {
     }
     // SAFETY: zeroed at first, then filled by the kernel; all integers. The accessors read the
     // fields that belong to what waitid reports.
-    let (code, tid, status) = unsafe {
+    let (code, number, status) = unsafe {
         let info = info.assume_init();
         (info.si_code, info.si_pid(), info.si_status())
     };
-    if tid == 0 {
-        return Ok(None);
-    }
+    // Nothing was reported if the structure is still zeros.
+    let Ok(tid) = Tid::try_from(number) else { return Ok(None) };
     let what = match code {
         // gVisor reports a stop as a death by the signal 127, and not which stop it is.
         libc::CLD_KILLED if status == NO_SIGNAL => stop_of(tid),
@@ -292,7 +292,7 @@ pub(crate) fn peek(tid: i32, block: bool) -> io::Result<Option<Report>> {
 const NO_SIGNAL: i32 = 0x7f;
 
 /// Which stop a thread is in, as its tracer can ask. What has no signal is a group stop.
-fn stop_of(tid: i32) -> What {
+fn stop_of(tid: Tid) -> What {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     if request(libc::PTRACE_GETSIGINFO, tid, 0, info.as_mut_ptr() as usize).is_err() {
         return What::Stopped { signal: libc::SIGSTOP, event: EVENT_STOP };
@@ -308,15 +308,15 @@ fn stop_of(tid: i32) -> What {
 
 /// The program that [`crate::run_untraced`] waits for, and how it has ended if the kernel reported
 /// that to [`take_end`]: it reports an end to one thread, once.
-static AWAITED: Mutex<Option<(i32, Option<ExitStatus>)>> = Mutex::new(None);
+static AWAITED: Mutex<Option<(Pid, Option<ExitStatus>)>> = Mutex::new(None);
 
 /// From now on [`take_end`] keeps how this process ends.
-pub(crate) fn await_end(pid: i32) {
+pub(crate) fn await_end(pid: Pid) {
     *AWAITED.lock().unwrap_or_else(PoisonError::into_inner) = Some((pid, None));
 }
 
 /// How the awaited process has ended, as [`take_end`] learned it.
-pub(crate) fn awaited_end(pid: i32) -> Option<ExitStatus> {
+pub(crate) fn awaited_end(pid: Pid) -> Option<ExitStatus> {
     let awaited = AWAITED.lock().unwrap_or_else(PoisonError::into_inner);
     awaited.filter(|(other, _)| *other == pid)?.1
 }
@@ -332,30 +332,30 @@ pub(crate) fn end_of(status: c_int) -> Option<ExitStatus> {
 
 /// Takes the stop that [`peek`] showed. Returns whether it is still there: a thread killed since is
 /// not stopped any more, and its end, which the next [`peek`] shows, is not taken in its place.
-pub(crate) fn take_stop(tid: i32) -> bool {
+pub(crate) fn take_stop(tid: Tid) -> bool {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
     // SAFETY: the kernel fills the structure that we own, which is zeroed at first.
     unsafe {
-        libc::waitid(libc::P_PID, tid as libc::id_t, info.as_mut_ptr(), options) == 0
-            && info.assume_init().si_pid() == tid
+        libc::waitid(libc::P_PID, tid.unsigned(), info.as_mut_ptr(), options) == 0
+            && info.assume_init().si_pid() == tid.get()
     }
 }
 
 /// Takes the end that [`peek`] showed, and the thread with it. Returns the CPU time as the kernel
 /// accounts it to a waiting parent, waited-for children included.
-pub(crate) fn take_end(tid: i32) -> io::Result<Duration> {
+pub(crate) fn take_end(tid: Tid) -> io::Result<Duration> {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     let mut status: c_int = 0;
     let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
     // SAFETY: the kernel fills two values that we own.
-    let result = unsafe { libc::wait4(tid, &mut status, options, usage.as_mut_ptr()) };
+    let result = unsafe { libc::wait4(tid.get(), &mut status, options, usage.as_mut_ptr()) };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
-    if let Some(end) = end_of(status).filter(|_| result == tid) {
+    if let Some(end) = end_of(status).filter(|_| result == tid.get()) {
         let mut awaited = AWAITED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, reported)) = awaited.as_mut().filter(|(pid, _)| *pid == tid) {
+        if let Some((_, reported)) = awaited.as_mut().filter(|(pid, _)| tid.is_first_of(*pid)) {
             *reported = Some(end);
         }
     }
@@ -370,10 +370,10 @@ fn duration(time: libc::timeval) -> Duration {
 
 /// The CPU time of a process and of all threads it ever had, but not of its children. Works as long
 /// as the process has not been waited for.
-pub(crate) fn process_time(pid: i32) -> Option<Duration> {
+pub(crate) fn process_time(pid: Pid) -> Option<Duration> {
     // The kernel's encoding of another process's clock: the complement of its id, and 2 for
     // precise time (CPUCLOCK_SCHED).
-    let clock = (!pid << 3) | 2;
+    let clock = (!pid.get() << 3) | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel fills a value that we own.
     if unsafe { libc::clock_gettime(clock, &mut time) } == -1 {

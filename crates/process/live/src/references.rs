@@ -116,7 +116,7 @@ impl Paused<'_> {
         let stacks = self.threads.iter().map(|thread| Stack {
             pointer: thread.registers.rsp,
             thread: thread.registers.fs_base,
-            is_main: thread.tid == self.process.pid(),
+            is_main: thread.tid.is_first_of(self.process.pid()),
         });
         let stacks = stacks.collect();
         View { stacks, guard: guard.unwrap_or(0) }

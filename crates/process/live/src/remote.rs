@@ -12,6 +12,7 @@
 
 use std::io;
 
+use fettle_types::Pid;
 use libc::c_long;
 
 use crate::error::LiveError;
@@ -146,7 +147,7 @@ const IGNORED: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCONT];
 
 /// A process at its exec stop, made to run system calls.
 pub(crate) struct Remote<'a> {
-    pid: i32,
+    pid: Pid,
     memory: &'a Memory,
     /// The program's own registers; `orig_rax` says that there is no system call to restart.
     registers: Registers,
@@ -166,7 +167,7 @@ impl<'a> Remote<'a> {
     /// Prepares a process for tables of up to `calls` calls, whose arguments may point at up to
     /// `scratch` bytes.
     pub(crate) fn enter(
-        pid: i32,
+        pid: Pid,
         registers: Registers,
         memory: &'a Memory,
         maps: &[Mapping],
@@ -175,11 +176,8 @@ impl<'a> Remote<'a> {
     ) -> Result<Remote<'a>, LiveError> {
         // What execve is about to return.
         let registers = Registers { rax: 0, orig_rax: u64::MAX, ..registers };
-        let blocked = ptrace::blocked_signals(pid).map_err(|source| LiveError::Ptrace {
-            action: "read the signal mask",
-            pid,
-            source,
-        })?;
+        let blocked = ptrace::blocked_signals(pid.first_thread())
+            .map_err(|source| LiveError::Ptrace { action: "read the signal mask", pid, source })?;
         let signal = IGNORED
             .into_iter()
             .find(|signal| blocked & (1 << (signal - 1)) == 0)
@@ -218,7 +216,7 @@ impl<'a> Remote<'a> {
         self.scratch_at
     }
 
-    pub(crate) fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
 
@@ -243,17 +241,16 @@ impl<'a> Remote<'a> {
         table.extend(scratch);
         self.memory.write(self.table_at, &table)?;
 
-        let pid = self.pid;
+        let (pid, tid) = (self.pid, self.pid.first_thread());
         let failed = |action| move |source| LiveError::Ptrace { action, pid, source };
         let mut registers = self.registers;
         registers.rip = self.code_at.0;
         registers.rbx = self.table_at.0;
         registers.r13 = self.signal as u64;
-        ptrace::set_registers(self.pid, &registers).map_err(failed("set the registers"))?;
+        ptrace::set_registers(tid, &registers).map_err(failed("set the registers"))?;
         let outcome = self.await_signal();
         if !matches!(outcome, Err(LiveError::Gone { .. })) {
-            ptrace::set_registers(self.pid, &self.registers)
-                .map_err(failed("restore the registers"))?;
+            ptrace::set_registers(tid, &self.registers).map_err(failed("restore the registers"))?;
         }
         outcome?;
 
@@ -276,14 +273,14 @@ impl<'a> Remote<'a> {
     /// Resumes the process until it has made the calls of its table. An end is left for the main
     /// loop.
     fn await_signal(&mut self) -> Result<(), LiveError> {
-        let pid = self.pid;
+        let (pid, tid) = (self.pid, self.pid.first_thread());
         let reported = self.code_at.offset(code().1);
         let mut group_stops = 0;
         loop {
             // ESRCH: killed since; the wait reports it.
-            let _ = ptrace::cont(pid, 0);
+            let _ = ptrace::cont(tid, 0);
             let report = loop {
-                match ptrace::peek(pid, true) {
+                match ptrace::peek(Some(tid), true) {
                     Ok(report) => break report,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(source) => {
@@ -294,12 +291,12 @@ impl<'a> Remote<'a> {
             let Some(What::Stopped { signal, event }) = report.map(|report| report.what) else {
                 return Err(LiveError::Gone { pid });
             };
-            if !ptrace::take_stop(pid) {
+            if !ptrace::take_stop(tid) {
                 return Err(LiveError::Gone { pid });
             }
             match event {
                 0 => {
-                    let here = ptrace::registers(pid).is_ok_and(|now| now.rip == reported.0);
+                    let here = ptrace::registers(tid).is_ok_and(|now| now.rip == reported.0);
                     if signal == self.signal && here {
                         return Ok(());
                     }
@@ -325,7 +322,7 @@ impl<'a> Remote<'a> {
         self.memory.write(self.code_at, &self.code_before)?;
         self.memory.write(self.table_at, &self.table_before)?;
         for signal in self.held {
-            let _ = ptrace::tgkill(self.pid, self.pid, signal);
+            let _ = ptrace::tgkill(self.pid, self.pid.first_thread(), signal);
         }
         Ok(())
     }

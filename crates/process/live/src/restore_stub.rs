@@ -173,6 +173,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::follower::own_tid;
 
     /// A thread in system call `number` (none if it is below zero) that has returned `rax`.
     fn thread(number: i64, rax: i64) -> Thread {
@@ -180,7 +181,7 @@ mod tests {
         let mut registers: Registers = unsafe { mem::zeroed() };
         registers.rip = 0x4000;
         (registers.orig_rax, registers.rax) = (number as u64, rax as u64);
-        Thread::standing(0, registers, Instant::now())
+        Thread::standing(own_tid(), registers, Instant::now())
     }
 
     fn floating(has_protection_keys: bool) -> FloatingPoint {

@@ -17,6 +17,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use fettle_types::{Pid, Tid};
 use libc::c_int;
 
 /// A terminating signal has come.
@@ -170,14 +171,14 @@ fn set_default(signal: c_int) {
 }
 
 /// Forwards to the program what was meant for it.
-pub(crate) fn forward(pid: i32) {
+pub(crate) fn forward(pid: Pid) {
     if FORWARD.load(Ordering::Relaxed) == 0 {
         return;
     }
     let signals = FORWARD.swap(0, Ordering::Relaxed);
     for signal in ENDING.into_iter().filter(|signal| signals & (1 << signal) != 0) {
         // SAFETY: takes numbers only. The process is our child and not waited for yet.
-        unsafe { libc::kill(pid, signal) };
+        unsafe { libc::kill(pid.get(), signal) };
     }
 }
 
@@ -297,8 +298,8 @@ fn tick() -> c_int {
 
 /// Interrupts the wait of a thread of ours that has a [`Ticker`]; a little later if it is only
 /// about to wait.
-pub(crate) fn wake(tid: i32) {
-    let _ = crate::ptrace::tgkill(std::process::id() as i32, tid, tick());
+pub(crate) fn wake(tid: Tid) {
+    let _ = crate::ptrace::tgkill(Pid::own(), tid, tick());
 }
 
 /// A timer that interrupts this thread's wait again and again.

@@ -7,6 +7,8 @@ use std::marker::PhantomData;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use fettle_types::Pid;
+
 use crate::auxv::{self, Auxv};
 use crate::error::LiveError;
 use crate::maps::{self, LiveAddr, Mapping};
@@ -20,7 +22,7 @@ const USER32_CS: u64 = 0x23;
 #[derive(Debug)]
 pub struct ExecStop<'a> {
     /// The process. It has one thread, of the same number.
-    pub pid: i32,
+    pub pid: Pid,
     /// The program's file, as `/proc/PID/exe` names it; empty if that cannot be read.
     pub executable: PathBuf,
     /// Whether `/proc/PID/exe` can be opened. A program that may be executed but not read cannot.
@@ -43,9 +45,10 @@ pub struct ExecStop<'a> {
 }
 
 impl ExecStop<'_> {
-    pub(crate) fn look<'a>(pid: i32) -> Result<ExecStop<'a>, LiveError> {
+    pub(crate) fn look<'a>(pid: Pid) -> Result<ExecStop<'a>, LiveError> {
         let failed = |action| move |source| LiveError::Ptrace { action, pid, source };
-        let registers = ptrace::registers(pid).map_err(failed("read the registers"))?;
+        let registers =
+            ptrace::registers(pid.first_thread()).map_err(failed("read the registers"))?;
         let memory = Memory::open(pid).map_err(failed("open the memory"))?;
         let maps = maps::of_process(pid).map_err(failed("read the mappings"))?;
 

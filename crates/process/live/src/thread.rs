@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use fettle_types::Tid;
+
 use crate::ptrace::{self, Registers};
 
 /// The code segment of 64-bit programs.
@@ -10,7 +12,7 @@ pub(crate) const USER_CS: u64 = 0x33;
 /// A stopped thread.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    pub(crate) tid: i32,
+    pub(crate) tid: Tid,
     pub(crate) registers: Registers,
     /// It ran until then at least.
     pub(crate) since: Instant,
@@ -25,13 +27,13 @@ impl Thread {
 
 impl Thread {
     /// A thread that is stopped, and ran until `since` at least; `None` if it was killed.
-    pub(crate) fn look(tid: i32, since: Instant) -> Option<Thread> {
+    pub(crate) fn look(tid: Tid, since: Instant) -> Option<Thread> {
         Some(Thread { tid, registers: ptrace::registers(tid).ok()?, since })
     }
 
     /// A thread with these registers that belongs to no process.
     #[cfg(test)]
-    pub(crate) fn standing(tid: i32, registers: Registers, since: Instant) -> Thread {
+    pub(crate) fn standing(tid: Tid, registers: Registers, since: Instant) -> Thread {
         Thread { tid, registers, since }
     }
 }

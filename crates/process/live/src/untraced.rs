@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use fettle_types::Pid;
 use libc::c_int;
 
 use crate::error::LiveError;
@@ -22,7 +23,7 @@ use crate::signals::{self, JobControl, Ticker};
 pub fn run_untraced(
     launch: &Launch,
     period: Duration,
-    begin: &mut dyn FnMut(i32),
+    begin: &mut dyn FnMut(Pid),
     tick: &mut dyn FnMut(Option<ExitStatus>) -> bool,
 ) -> Result<ExitStatus, LiveError> {
     match follow(launch, period, begin, tick) {
@@ -38,7 +39,7 @@ pub fn run_untraced(
 fn follow(
     launch: &Launch,
     period: Duration,
-    begin: &mut dyn FnMut(i32),
+    begin: &mut dyn FnMut(Pid),
     tick: &mut dyn FnMut(Option<ExitStatus>) -> bool,
 ) -> Result<ExitStatus, Failure> {
     let failed = |action| move |source| Failure::Error(LiveError::Os { action, source });
@@ -81,10 +82,10 @@ enum ChildEvent {
 }
 
 /// Waits for a report of a child, or a signal.
-fn wait(pid: i32) -> io::Result<ChildEvent> {
+fn wait(pid: Pid) -> io::Result<ChildEvent> {
     let mut status = 0;
     // SAFETY: the kernel fills a value that we own.
-    if unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) } == -1 {
+    if unsafe { libc::waitpid(pid.get(), &raw mut status, libc::WUNTRACED) } == -1 {
         return Err(io::Error::last_os_error());
     }
     Ok(match ptrace::end_of(status) {

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use fettle_live::*;
+use fettle_types::Pid;
 
-fn state_of(pid: i32) -> Option<char> {
+fn state_of(pid: Pid) -> Option<char> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     text.rsplit_once(") ")?.1.chars().next()
 }
 
-fn tracer_of(pid: i32) -> Option<i32> {
+fn tracer_of(pid: Pid) -> Option<Pid> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()
 }
@@ -27,9 +28,9 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn signal(pid: i32, number: i32) {
+fn signal(pid: Pid, number: i32) {
     // SAFETY: takes numbers only.
-    assert_eq!(unsafe { libc::kill(pid, number) }, 0, "{pid} {number}");
+    assert_eq!(unsafe { libc::kill(pid.get(), number) }, 0, "{pid} {number}");
 }
 
 /// Starts `follow` with a script, and reads the first line that it prints.
@@ -67,10 +68,10 @@ fn a_daemon_is_let_go() {
     for first in [true, false] {
         let script = "(for i in {1..100}; do /bin/true; done; echo late) & echo $!; exit 5";
         let (mut child, daemon, mut output) = begin(script, first);
-        let daemon: i32 = daemon.parse().unwrap();
+        let daemon: Pid = daemon.parse().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(5));
         if first {
-            assert!(matches!(tracer_of(daemon), None | Some(0)));
+            assert!(tracer_of(daemon).is_none());
         } else {
             assert!(matches!(state_of(daemon), None | Some('Z')), "all were waited for");
         }
@@ -88,9 +89,10 @@ fn detached_ones_go_on_in_the_state_they_were_in() {
         kill -STOP $C; sleep 0.5; echo $A $B $C $D; exit 0";
     let (mut child, pids, _output) = begin(script, true);
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    let pids: Vec<i32> = pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
+    let pids: Vec<Pid> = pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
     for pid in &pids {
-        assert_eq!(tracer_of(*pid), Some(0), "{pid}");
+        assert_eq!(tracer_of(*pid), None, "{pid}");
+        assert!(state_of(*pid).is_some(), "{pid}");
     }
     until("running", || state_of(pids[1]) == Some('R'));
     until("sleeping", || state_of(pids[0]) == Some('S') && state_of(pids[3]) == Some('S'));
@@ -142,7 +144,7 @@ fn who_gives_its_memory_back_has_ended() {
             perl.args(["-e", &format!("$| = 1; {script}")]).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let pid = child.id() as i32;
+        let pid = Pid::of_child(&child);
         let process = Process::open(pid).unwrap();
         assert!(process.is_alive() && !has_ended(pid));
         signal(pid, libc::SIGKILL);
@@ -162,11 +164,11 @@ fn signals_to_the_tracer_reach_the_program() {
     let script = "trap 'echo got INT' INT; trap 'echo got TERM; exit 6' TERM; echo $$; \
                   while :; do sleep 0.02; done";
     let (mut child, _, mut output) = begin(script, false);
-    signal(child.id() as i32, libc::SIGINT);
+    signal(Pid::of_child(&child), libc::SIGINT);
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "got INT\n");
-    signal(child.id() as i32, libc::SIGTERM);
+    signal(Pid::of_child(&child), libc::SIGTERM);
     line.clear();
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "got TERM\n");
@@ -177,7 +179,7 @@ fn signals_to_the_tracer_reach_the_program() {
 fn stopping_and_continuing_the_program_alone() {
     let (mut child, pid, mut output) =
         begin("echo $$; for i in {1..20}; do sleep 0.01; done; echo end", false);
-    let pid: i32 = pid.parse().unwrap();
+    let pid: Pid = pid.parse().unwrap();
     for _ in 0..3 {
         signal(pid, libc::SIGSTOP);
         until("stop", || matches!(state_of(pid), Some('T' | 't')));

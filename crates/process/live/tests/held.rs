@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use common::*;
 use fettle_live::*;
+use fettle_types::{Pid, Tid};
 
 /// A session that has nothing for `/bin/true` until so many others have executed something.
 struct Slow {
@@ -39,19 +40,19 @@ impl Session for Slow {
         self.recorder.exec(stop)
     }
 
-    fn injected(&mut self, pid: i32, result: Result<(), LiveError>) {
+    fn injected(&mut self, pid: Pid, result: Result<(), LiveError>) {
         self.recorder.injected(pid, result);
     }
 
-    fn born(&mut self, parent: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64> {
+    fn born(&mut self, parent: Option<Tid>, pid: Pid, tid: Tid, birth: Birth) -> Option<u64> {
         self.recorder.born(parent, pid, tid, birth)
     }
 
-    fn thread_exit(&mut self, pid: i32, tid: i32) {
+    fn thread_exit(&mut self, pid: Pid, tid: Tid) {
         self.recorder.thread_exit(pid, tid);
     }
 
-    fn process_exit(&mut self, pid: i32, status: ExitStatus, cpu: Duration) {
+    fn process_exit(&mut self, pid: Pid, status: ExitStatus, cpu: Duration) {
         self.recorder.process_exit(pid, status, cpu);
     }
 

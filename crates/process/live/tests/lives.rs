@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use common::*;
 use fettle_live::*;
+use fettle_types::Pid;
 
 fn follow_all(
     recorder: &mut Recorder,
@@ -66,7 +67,7 @@ fn a_child_in_its_parents_memory_is_no_member() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    let pid = child.id() as i32;
+    let pid = Pid::of_child(&child);
     let members_of = members_of(&Process::open(pid).unwrap());
     assert_eq!(members_of.iter().map(|member| member.pid).collect::<Vec<_>>(), [pid]);
     child.kill().unwrap();
@@ -86,7 +87,7 @@ fn gs_bases() {
     for event in &recorder.events {
         match event {
             Event::Exec { pid, .. } => {
-                expected.insert(*pid, DATA);
+                expected.insert(pid.first_thread(), DATA);
             }
             Event::Born { tid, .. } => {
                 expected.insert(*tid, next);
@@ -234,12 +235,12 @@ fn a_moment_does_not_wait_for_those_that_execute_programs() {
     let script = "for i in 1 2 3 4; do (while :; do /bin/true; done) & done; while :; do :; done";
     let mut command = std::process::Command::new("/bin/bash");
     let mut child = command.args(["-c", script]).process_group(0).spawn().unwrap();
-    while children(child.id()).len() < 4 {
+    while children(Pid::of_child(&child)).len() < 4 {
         std::thread::sleep(a_while);
     }
-    let process = Process::open(child.id() as i32).unwrap();
+    let process = Process::open(Pid::of_child(&child)).unwrap();
     let work = |following: &Following| -> Result<Vec<Duration>, LiveError> {
-        for pid in children(child.id()) {
+        for pid in children(Pid::of_child(&child)) {
             following.join(&Process::open(pid)?)?;
         }
         while executed.load(Ordering::Relaxed) == 0 {
@@ -250,14 +251,14 @@ fn a_moment_does_not_wait_for_those_that_execute_programs() {
     };
     let attached = attach(&process, &mut recorder, options(WaitFor::FirstProcess), work);
     // SAFETY: the group is our child's.
-    unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+    unsafe { libc::kill(-Pid::of_child(&child).get(), libc::SIGKILL) };
     child.wait().unwrap();
     let longest = attached.unwrap().0.unwrap().into_iter().max().unwrap();
     assert!(longest < Duration::from_millis(300), "{longest:?}");
 }
 
 /// The children of a process that has one thread.
-fn children(pid: u32) -> Vec<i32> {
+fn children(pid: Pid) -> Vec<Pid> {
     let all = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     all.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }

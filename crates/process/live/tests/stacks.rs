@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use fettle_live::*;
+use fettle_types::Pid;
 
 /// Where `wide_stack.c` leads by its stack, with so many megabytes in use, and how long it was paused.
 fn found_on_stack(megabytes: &str) -> Result<(Vec<LiveAddr>, Duration), LiveError> {
@@ -16,7 +17,7 @@ fn found_on_stack(megabytes: &str) -> Result<(Vec<LiveAddr>, Duration), LiveErro
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    let process = Process::open(child.id() as i32).unwrap();
+    let process = Process::open(Pid::of_child(&child)).unwrap();
     let marks = Ranges::new(vec![(MARK, MARK + 2)]);
     let found = process.while_paused(|paused| paused.on_stacks(&marks, &ReturnTable::default()));
     child.kill().unwrap();

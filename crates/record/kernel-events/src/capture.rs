@@ -13,8 +13,9 @@ use crate::fields::{Fields, single_reference};
 use crate::programs::{self, PAYLOAD_MOST, Spec, TABLE_BYTES};
 use crate::ring::Ring;
 use crate::runtimes::{self, At, watch::Watch};
-use crate::sys::{Map, MapKind, Program, Rejection, possible_processors};
+use crate::sys::{Map, MapKind, Program, Rejection, key_of, possible_processors};
 use fettle_btf::{Btf, Kind};
+use fettle_types::Pid;
 
 /// What to record.
 #[derive(Clone, Copy, Debug)]
@@ -252,15 +253,15 @@ pub struct Processes {
 }
 
 impl Processes {
-    fn set_state(&self, pid: u32, state: i32) -> Result<(), KernelError> {
+    fn set_state(&self, pid: Pid, state: i32) -> Result<(), KernelError> {
         let mut value = [0; state::BYTES as usize];
         value[..4].copy_from_slice(&state.to_le_bytes());
-        let set = self.observed.set(&pid.to_le_bytes(), &value);
+        let set = self.observed.set(&key_of(pid), &value);
         set.map_err(KernelError::io("observe a process"))
     }
 
     /// Observes a process from now on, and all of its descendants from now on.
-    pub fn observe(&self, pid: u32) -> Result<(), KernelError> {
+    pub fn observe(&self, pid: Pid) -> Result<(), KernelError> {
         self.set_state(pid, state::OBSERVED)?;
         self.watch.runs(pid);
         Ok(())
@@ -273,12 +274,12 @@ impl Processes {
     ///
     /// As [`Processes::observe`].
     pub fn observe_children(&self) -> Result<Children, KernelError> {
-        self.set_state(std::process::id(), state::PARENT)?;
+        self.set_state(Pid::own(), state::PARENT)?;
         Ok(Children(self.clone()))
     }
 
     /// Observes a running process and all its descendants, and gives their numbers.
-    pub fn observe_tree(&self, pid: u32) -> Result<BTreeSet<u32>, KernelError> {
+    pub fn observe_tree(&self, pid: Pid) -> Result<BTreeSet<Pid>, KernelError> {
         let mut seen = BTreeSet::new();
         let mut wanted = vec![pid];
         // A child that begins meanwhile is observed by its parent's being so; one that began
@@ -289,7 +290,7 @@ impl Processes {
                     self.observe(pid)?;
                 }
             }
-            let all: Vec<u32> = seen.iter().copied().collect();
+            let all: Vec<Pid> = seen.iter().copied().collect();
             wanted.extend(all.into_iter().flat_map(children).filter(|pid| !seen.contains(pid)));
         }
         Ok(seen)
@@ -328,7 +329,7 @@ pub struct Children(Processes);
 impl Drop for Children {
     fn drop(&mut self) {
         // If it cannot be removed, children of this process go on being observed: there are none.
-        let _ = self.0.observed.remove(&std::process::id().to_le_bytes());
+        let _ = self.0.observed.remove(&key_of(Pid::own()));
     }
 }
 
@@ -408,13 +409,13 @@ pub(crate) fn refused(what: &'static str, error: io::Error) -> KernelError {
 }
 
 /// All processes that run now.
-fn running() -> impl Iterator<Item = u32> {
+fn running() -> impl Iterator<Item = Pid> {
     let found = fs::read_dir("/proc").into_iter().flatten().flatten();
     found.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// The children that a process has now.
-fn children(pid: u32) -> Vec<u32> {
+fn children(pid: Pid) -> Vec<Pid> {
     let threads = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"));
     let threads = threads.into_iter().flatten().flatten();
     let of_thread = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children"));

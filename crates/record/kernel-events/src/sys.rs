@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::asm::Insn;
 use fettle_btf::TypeId;
+use fettle_types::Pid;
 
 /// What the system call is asked for.
 #[derive(Clone, Copy)]
@@ -169,6 +170,11 @@ fn name(text: &str) -> [u8; 16] {
     let allowed = text.bytes().filter(|b| b.is_ascii_alphanumeric() || *b == b'_');
     name[..15].iter_mut().zip(allowed).for_each(|(to, from)| *to = from);
     name
+}
+
+/// A process as a key of maps.
+pub fn key_of(pid: Pid) -> [u8; 4] {
+    pid.unsigned().to_le_bytes()
 }
 
 /// A map.

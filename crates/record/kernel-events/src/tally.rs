@@ -3,11 +3,13 @@
 
 use std::os::fd::OwnedFd;
 
+use fettle_types::Pid;
+
 use crate::asm::{Alu, Asm, FP, Helper, If, Insn, R0, R1, R2, Size};
 use crate::capture;
 use crate::error::KernelError;
 use crate::programs::Spec;
-use crate::sys::{Map, MapKind, Program};
+use crate::sys::{Map, MapKind, Program, key_of};
 
 /// Processes that can be counted for.
 const PROCESSES: u32 = 1 << 14;
@@ -41,8 +43,8 @@ impl Tally {
     /// # Errors
     ///
     /// When too many are counted for.
-    pub fn watch(&self, pid: u32) -> Result<(), KernelError> {
-        let (key, failed) = (pid.to_le_bytes(), KernelError::io("count a process's system calls"));
+    pub fn watch(&self, pid: Pid) -> Result<(), KernelError> {
+        let (key, failed) = (key_of(pid), KernelError::io("count a process's system calls"));
         if self.calls.get(&key).map_err(&failed)?.is_none() {
             self.calls.set(&key, &[0; 8]).map_err(failed)?;
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::capture;
 use fettle_kernel_events::Options;
+use fettle_types::Pid;
 
 const VICTIM: &str = "FETTLE_TEST_VICTIM";
 
@@ -35,7 +36,7 @@ fn nothing_is_left_in_the_kernel() {
     let mut victim = victim.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
     let said = lines.find(|line| line.contains("recording") || line.contains("impossible"));
-    let programs = programs(victim.id());
+    let programs = programs(Pid::of_child(&victim));
     victim.kill().unwrap();
     victim.wait().unwrap();
     if said.is_none_or(|line| line.contains("impossible")) {
@@ -53,7 +54,7 @@ fn nothing_is_left_in_the_kernel() {
 }
 
 /// The kernel's numbers of programs that a process has descriptors of.
-fn programs(pid: u32) -> Vec<u32> {
+fn programs(pid: Pid) -> Vec<u32> {
     let infos = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
     let texts = infos.filter_map(|info| std::fs::read_to_string(info.path()).ok());
     let number = |text: String| {

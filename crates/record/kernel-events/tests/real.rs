@@ -8,6 +8,7 @@ use std::process::Command;
 
 use common::{Recorded, alone, capture, drain_until, record, scratch};
 use fettle_kernel_events::{Event, Options};
+use fettle_types::Pid;
 
 fn shell(text: &str) -> Command {
     let mut command = Command::new("sh");
@@ -259,7 +260,7 @@ fn a_running_process_and_its_descendants() {
         .spawn()
         .unwrap();
     // Until its child is there.
-    let pid = child.id();
+    let pid = Pid::of_child(&child);
     while !std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
         .is_ok_and(|text| !text.trim().is_empty())
     {
@@ -277,15 +278,15 @@ fn a_running_process_and_its_descendants() {
     let grandchild = *seen.iter().find(|other| **other != pid).unwrap();
     // SAFETY: takes numbers only; both are processes of this test that live.
     unsafe {
-        libc::kill(pid as i32, libc::SIGTERM);
-        libc::kill(grandchild as i32, libc::SIGKILL);
+        libc::kill(pid.get(), libc::SIGTERM);
+        libc::kill(grandchild.get(), libc::SIGKILL);
     }
     child.wait().unwrap();
     let r = drain_until(capture, |_| processes.none_left().unwrap());
     let ended: BTreeMap<i64, i64> =
         r.of(Event::ProcessExit).map(|t| (t.number("pid"), t.number("status"))).collect();
-    assert_eq!(ended.get(&i64::from(pid)), Some(&-15), "{ended:?}");
-    assert_eq!(ended.get(&i64::from(grandchild)), Some(&-9), "{ended:?}");
+    assert_eq!(ended.get(&i64::from(pid.get())), Some(&-15), "{ended:?}");
+    assert_eq!(ended.get(&i64::from(grandchild.get())), Some(&-9), "{ended:?}");
 }
 
 #[test]

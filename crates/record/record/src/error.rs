@@ -4,6 +4,7 @@ use std::io;
 
 use fettle_kernel_events::KernelError;
 use fettle_live::{ExitStatus, LiveError};
+use fettle_types::Pid;
 
 use crate::modules::ModuleError;
 
@@ -24,7 +25,7 @@ pub enum RecordError {
     },
     /// No process has the number that was to be recorded.
     #[error("there is no process {0}")]
-    NoProcess(u32),
+    NoProcess(Pid),
     /// The session's memory cannot be had.
     #[error(
         "cannot set up shared memory: {0}; a smaller --ring or --max-threads takes less, and `ulimit -v` may limit it"

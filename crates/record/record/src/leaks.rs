@@ -1,6 +1,7 @@
 //! Whether a program looks for its own leaks when it ends.
 
 use fettle_image::{Image, unversioned};
+use fettle_types::Pid;
 
 /// What names a function of the run-time that looks for leaks, or of those that contain it.
 const RUN_TIMES: [&str; 3] = ["__asan_init", "__lsan_init", "__lsan_do_leak_check"];
@@ -13,7 +14,7 @@ pub(crate) fn has_run_time(image: &Image) -> bool {
 }
 
 /// Whether the environment of a process that has just executed such a program has it look for leaks.
-pub(crate) fn are_wanted(pid: i32) -> bool {
+pub(crate) fn are_wanted(pid: Pid) -> bool {
     !is_turned_off(&std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default())
 }
 

@@ -7,6 +7,7 @@ use fettle_abi::locking::{MUSL, PROBED};
 use fettle_image::{Image, LinkAddr, demangle, unversioned};
 use fettle_live::Mapping;
 use fettle_trace::TickConverter;
+use fettle_types::Pid;
 
 pub use fettle_types::ThreadTable;
 
@@ -34,10 +35,10 @@ impl Locking {
     }
 
     /// Takes down what lies where in a process, if that can still be read.
-    pub(crate) fn map(&mut self, pid: i32) {
+    pub(crate) fn map(&mut self, pid: Pid) {
         let Ok(maps) = fettle_live::maps_of(pid) else { return };
         if !maps.is_empty() {
-            self.maps.insert(pid as u32, maps);
+            self.maps.insert(pid.unsigned(), maps);
         }
     }
 }

@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use fettle_types::{Pid, Tid};
 use memmap2::{MmapOptions, MmapRaw};
 
 /// Bytes of records that a ring holds; for those of places, the first of these that is permitted.
@@ -91,7 +92,7 @@ const _: () = assert!(size_of::<Attributes>() == 112);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// Thread.
-    pub tid: i32,
+    pub tid: Tid,
     /// `CLOCK_MONOTONIC` in nanoseconds.
     pub time_ns: u64,
     /// What happened.
@@ -116,9 +117,9 @@ pub enum EdgeKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Process.
-    pub pid: i32,
+    pub pid: Pid,
     /// Thread.
-    pub tid: i32,
+    pub tid: Tid,
     /// Its instruction pointer, that of its last system call if the kernel ran for it.
     pub instruction: u64,
     /// Words from its stack pointer on.
@@ -188,7 +189,7 @@ impl PcSamples {
         // Nothing else takes the thread off its processor for as long as a sample, as a rule, nor for as
         // short.
         const AWAY: Duration = Duration::from_nanos(500);
-        let _event = self.event(0, -1)?;
+        let _event = self.event(None, None)?;
         let mut away = Vec::new();
         let begin = Instant::now();
         let mut before = begin;
@@ -203,8 +204,9 @@ impl PcSamples {
         Ok(away.get(away.len() / 2).copied().unwrap_or(0))
     }
 
-    /// Samples the PC of a thread and its descendants while they are on a processor.
-    fn event(self, tid: i32, processor: i32) -> io::Result<File> {
+    /// Samples the PC of a thread, or the calling one, and its descendants while they are on a processor,
+    /// or on any.
+    fn event(self, tid: Option<Tid>, processor: Option<i32>) -> io::Result<File> {
         let attributes = |kernel: u64| Attributes {
             kind: TYPE_SOFTWARE,
             size: size_of::<Attributes>() as u32,
@@ -241,7 +243,7 @@ impl Rings {
     /// # Errors
     ///
     /// When the kernel does not permit it or has no room.
-    pub fn follow(threads: &[i32], pc_samples: Option<PcSamples>) -> io::Result<Rings> {
+    pub fn follow(threads: &[Tid], pc_samples: Option<PcSamples>) -> io::Result<Rings> {
         let switches = rings_of(threads, &switches_of, SWITCHES_RING)?;
         let places = pc_samples
             .and_then(|pc_samples| Some((pc_samples, rings_of_samples(threads, pc_samples).ok()?)));
@@ -253,7 +255,7 @@ impl Rings {
     /// # Errors
     ///
     /// When the kernel does not permit it or has no room.
-    pub fn of_places(threads: &[i32], pc_samples: PcSamples) -> io::Result<Rings> {
+    pub fn of_places(threads: &[Tid], pc_samples: PcSamples) -> io::Result<Rings> {
         let rings = rings_of_samples(threads, pc_samples)?;
         Ok(Rings { switches: Vec::new(), places: Some((pc_samples, rings)) })
     }
@@ -263,10 +265,10 @@ impl Rings {
     /// # Errors
     ///
     /// When the kernel has no room.
-    pub fn add(&mut self, threads: &[i32]) -> io::Result<()> {
+    pub fn add(&mut self, threads: &[Tid]) -> io::Result<()> {
         self.switches.iter_mut().try_for_each(|ring| ring.add_all(threads, &switches_of))?;
         let Some((pc_samples, rings)) = &mut self.places else { return Ok(()) };
-        let event_of = |tid, processor| pc_samples.event(tid, processor);
+        let event_of = |tid, processor| pc_samples.event(Some(tid), Some(processor));
         rings.iter_mut().try_for_each(|ring| ring.add_all(threads, &event_of))
     }
 
@@ -281,17 +283,17 @@ impl Rings {
 }
 
 /// What opens the event of a thread on a processor.
-type EventOf<'a> = &'a dyn Fn(i32, i32) -> io::Result<File>;
+type EventOf<'a> = &'a dyn Fn(Tid, i32) -> io::Result<File>;
 
 /// A ring per processor for samples of threads, of the first size that is permitted.
-fn rings_of_samples(threads: &[i32], pc_samples: PcSamples) -> io::Result<Vec<Ring>> {
-    let event_of = |tid, processor| pc_samples.event(tid, processor);
+fn rings_of_samples(threads: &[Tid], pc_samples: PcSamples) -> io::Result<Vec<Ring>> {
+    let event_of = |tid, processor| pc_samples.event(Some(tid), Some(processor));
     let [first, second] = PLACES_RINGS;
     rings_of(threads, &event_of, first).or_else(|_| rings_of(threads, &event_of, second))
 }
 
 /// A ring per processor for events of threads.
-fn rings_of(threads: &[i32], event_of: EventOf<'_>, size: u64) -> io::Result<Vec<Ring>> {
+fn rings_of(threads: &[Tid], event_of: EventOf<'_>, size: u64) -> io::Result<Vec<Ring>> {
     let (first, others) = threads.split_first().ok_or(io::ErrorKind::NotFound)?;
     // SAFETY: takes a number only.
     let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
@@ -310,7 +312,7 @@ fn rings_of(threads: &[i32], event_of: EventOf<'_>, size: u64) -> io::Result<Vec
 }
 
 /// The switches of a thread on a processor, and those of its descendants.
-fn switches_of(tid: i32, processor: i32) -> io::Result<File> {
+fn switches_of(tid: Tid, processor: i32) -> io::Result<File> {
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,
         size: size_of::<Attributes>() as u32,
@@ -326,15 +328,17 @@ fn switches_of(tid: i32, processor: i32) -> io::Result<File> {
         clock_id: libc::CLOCK_MONOTONIC,
         ..Attributes::default()
     };
-    open(&attributes, tid, processor)
+    open(&attributes, Some(tid), Some(processor))
 }
 
-fn open(attributes: &Attributes, tid: i32, processor: i32) -> io::Result<File> {
+/// Opens an event of a thread, or of the calling one; on a processor, or on all.
+fn open(attributes: &Attributes, tid: Option<Tid>, processor: Option<i32>) -> io::Result<File> {
+    let (number, processor) = (tid.map_or(0, Tid::get), processor.unwrap_or(-1));
     // SAFETY: the kernel reads as much of `attributes` as it says itself to be long; the rest
     // are numbers.
     let fd = unsafe {
         let at = std::ptr::from_ref(attributes);
-        libc::syscall(libc::SYS_perf_event_open, at, tid, processor, -1, FD_CLOEXEC)
+        libc::syscall(libc::SYS_perf_event_open, at, number, processor, -1, FD_CLOEXEC)
     };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -359,6 +363,17 @@ impl Count {
     pub const TASK_CLOCK: Count = Count { kind: TYPE_SOFTWARE, config: 1 };
     /// The same by another clock.
     pub const CPU_CLOCK: Count = Count { kind: TYPE_SOFTWARE, config: COUNT_CPU_CLOCK };
+
+    fn attributes(self) -> Attributes {
+        Attributes {
+            kind: self.kind,
+            size: size_of::<Attributes>() as u32,
+            config: self.config,
+            read_format: TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING,
+            flags: INHERIT | EXCLUDE_KERNEL | EXCLUDE_HV,
+            ..Attributes::default()
+        }
+    }
 }
 
 /// Counts of threads and their descendants, from now on.
@@ -368,29 +383,30 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Counts for threads; 0 is the one that calls.
+    /// Counts for threads.
     ///
     /// # Errors
     ///
     /// When nothing here counts that, or the kernel does not permit it.
-    pub fn of(threads: &[i32], count: Count) -> io::Result<Counted> {
-        let attributes = Attributes {
-            kind: count.kind,
-            size: size_of::<Attributes>() as u32,
-            config: count.config,
-            read_format: TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING,
-            flags: INHERIT | EXCLUDE_KERNEL | EXCLUDE_HV,
-            ..Attributes::default()
-        };
+    pub fn of(threads: &[Tid], count: Count) -> io::Result<Counted> {
         let mut events = Vec::new();
         for tid in threads {
-            match open(&attributes, *tid, -1) {
+            match open(&count.attributes(), Some(*tid), None) {
                 // It has ended.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 event => events.push(event?),
             }
         }
         Ok(Counted { events })
+    }
+
+    /// Counts for the thread that calls.
+    ///
+    /// # Errors
+    ///
+    /// When nothing here counts that, or the kernel does not permit it.
+    pub fn of_this_thread(count: Count) -> io::Result<Counted> {
+        Ok(Counted { events: vec![open(&count.attributes(), None, None)?] })
     }
 
     /// What was counted until now. Where there are more events than counters the kernel multiplexes
@@ -418,7 +434,7 @@ impl Ring {
     }
 
     /// Has the records of further threads come to this ring, too.
-    fn add_all(&mut self, threads: &[i32], event_of: EventOf<'_>) -> io::Result<()> {
+    fn add_all(&mut self, threads: &[Tid], event_of: EventOf<'_>) -> io::Result<()> {
         for tid in threads {
             match event_of(*tid, self.processor) {
                 // It has ended.
@@ -462,7 +478,7 @@ impl Ring {
     fn place(&self, at: u64, size: usize) -> Option<Place> {
         let word = |i: u64| self.word(at + i * 8);
         let words = size as u64 / 8;
-        let (pid, tid) = (word(1) as i32, (word(1) >> 32) as i32);
+        let (pid, tid) = numbers(word(1))?;
         if words < 6 || word(3) == 0 {
             return None;
         }
@@ -494,13 +510,16 @@ impl Ring {
                     } else {
                         EdgeKind::Out { preempted: misc & MISC_PREEMPTED != 0 }
                     };
-                    let tid = (self.word(tail + 8) >> 32) as i32;
-                    take(SwitchRecord::Edge(Edge { tid, time_ns: self.word(tail + 16), kind }));
+                    let time_ns = self.word(tail + 16);
+                    if let Some((_, tid)) = numbers(self.word(tail + 8)) {
+                        take(SwitchRecord::Edge(Edge { tid, time_ns, kind }));
+                    }
                 }
                 RECORD_EXIT => {
-                    let tid = self.word(tail + 16) as i32;
                     let time_ns = self.word(tail + 24);
-                    take(SwitchRecord::Edge(Edge { tid, time_ns, kind: EdgeKind::Exit }));
+                    if let Ok(tid) = Tid::try_from(self.word(tail + 16) as u32) {
+                        take(SwitchRecord::Edge(Edge { tid, time_ns, kind: EdgeKind::Exit }));
+                    }
                 }
                 RECORD_SAMPLE => {
                     self.place(tail, size).into_iter().for_each(|p| take(SwitchRecord::Place(p)))
@@ -515,6 +534,12 @@ impl Ring {
     }
 }
 
+/// The process and the thread of a record, which are in one word; `None` if the thread has ended.
+fn numbers(word: u64) -> Option<(Pid, Tid)> {
+    let pid = Pid::try_from(word as u32).ok()?;
+    Some((pid, Tid::try_from((word >> 32) as u32).ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -523,7 +548,8 @@ mod tests {
     #[test]
     fn counts_grow_with_work() {
         let counts = [Count::TASK_CLOCK, Count::CPU_CLOCK];
-        let Ok(counted) = counts.iter().map(|count| Counted::of(&[0], *count)).collect() else {
+        let Ok(counted) = counts.iter().map(|count| Counted::of_this_thread(*count)).collect()
+        else {
             return;
         };
         let counted: Vec<Counted> = counted;
@@ -539,7 +565,7 @@ mod tests {
     #[test]
     fn looks_are_affordable() {
         let Some(pc_samples) = PcSamples::affordable() else {
-            assert!(PcSamples::each(1_000_000).event(0, -1).is_err());
+            assert!(PcSamples::each(1_000_000).event(None, None).is_err());
             return;
         };
         assert!(PERIODS_NS.contains(&pc_samples.period_ns), "{pc_samples:?}");

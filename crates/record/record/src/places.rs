@@ -63,6 +63,8 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
+    use fettle_types::Pid;
+
     use super::*;
 
     fn code_at(address: u64) -> Code {
@@ -74,15 +76,14 @@ mod tests {
         }
     }
 
+    fn place(instruction: u64, stack: &[u64]) -> Place {
+        let pid = Pid::own();
+        Place { pid, tid: pid.first_thread(), instruction, stack: stack.to_vec() }
+    }
+
     #[test]
     fn code_without_probes_is_its_caller_s() {
         let mut places = Places::default();
-        let place = |instruction, stack: &[u64]| Place {
-            pid: 1,
-            tid: 1,
-            instruction,
-            stack: stack.to_vec(),
-        };
         for _ in 0..50 {
             places.add(&place(0x1180, &[0x1210]), code_at);
             // A call at the end of function 1 returns to what follows it.
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn few_looks_tell_nothing() {
         let mut places = Places::default();
-        places.add(&Place { pid: 1, tid: 1, instruction: 0x1180, stack: Vec::new() }, code_at);
+        places.add(&place(0x1180, &[]), code_at);
         assert_eq!(places.share_of(1), None);
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fettle_kernel_events::decode::Life;
 use fettle_trace::{Process, Thread};
+use fettle_types::{Pid, Tid};
 use serde::{Deserialize, Serialize};
 
 use crate::task;
@@ -29,11 +30,11 @@ impl ProcessTable {
     }
 
     /// Takes in a process that runs before the recording begins.
-    pub fn running(&mut self, pid: u32) {
-        self.process(pid, None, fettle_live::command_line(pid as i32), 0);
+    pub fn running(&mut self, pid: Pid) {
+        self.process(pid.unsigned(), None, fettle_live::command_line(pid), 0);
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        for tid in tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()) {
-            self.thread(pid, tid, task::account(pid as i32, tid as i32).name, 0);
+        for tid in tasks.filter_map(|task| task.file_name().to_str()?.parse::<Tid>().ok()) {
+            self.thread(pid.unsigned(), tid.unsigned(), task::account(pid, tid).name, 0);
         }
     }
 
@@ -107,7 +108,7 @@ impl ProcessTable {
             thread.end_ns = end_ns;
             let name = match &self.names {
                 Some(names) => names.get(&thread.tid).cloned().unwrap_or_default(),
-                None => task::account(thread.pid as i32, thread.tid as i32).name,
+                None => name_of(thread),
             };
             if !name.is_empty() {
                 thread.name = name;
@@ -131,6 +132,14 @@ impl ProcessTable {
                 threads.push(new);
             }
         }
+    }
+}
+
+/// The name of a thread that lives; empty for the kernel's idle threads, which have no numbers.
+fn name_of(thread: &Thread) -> String {
+    match (Pid::try_from(thread.pid), Tid::try_from(thread.tid)) {
+        (Ok(pid), Ok(tid)) => task::account(pid, tid).name,
+        _ => String::new(),
     }
 }
 

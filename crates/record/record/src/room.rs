@@ -1,7 +1,7 @@
 //! The address-space gaps for rewritten text and memory: they should be in the way of nothing else, and
 //! stay free until they are mapped.
 
-use fettle_types::PAGE;
+use fettle_types::{PAGE, Pid};
 use std::ops::Range;
 use std::path::Path;
 
@@ -38,7 +38,7 @@ pub struct AddressSpace<'a> {
 
 impl<'a> AddressSpace<'a> {
     /// That of a process, with these mappings.
-    pub fn of(pid: i32, maps: &'a [Mapping]) -> AddressSpace<'a> {
+    pub fn of(pid: Pid, maps: &'a [Mapping]) -> AddressSpace<'a> {
         AddressSpace { maps, growth: Growth::of(pid) }
     }
 }

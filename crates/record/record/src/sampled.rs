@@ -22,6 +22,7 @@ use std::collections::{HashMap, VecDeque};
 
 use fettle_abi::block::{Accumulator, TICKS_PER_MARK};
 use fettle_abi::record::CallRecord;
+use fettle_types::Pid;
 
 use crate::cost::SampleCost;
 use crate::estimate::{Estimate, Sample};
@@ -43,7 +44,7 @@ struct Region {
 #[derive(Debug)]
 pub struct Sampled {
     cost: SampleCost,
-    regions: HashMap<i32, Vec<Region>>,
+    regions: HashMap<Pid, Vec<Region>>,
     threads: HashMap<u32, ThreadSamples>,
 }
 
@@ -106,7 +107,7 @@ impl Sampled {
     }
 
     /// Rewritten text of `module` lies at `start` in process `pid`.
-    pub fn add_code(&mut self, pid: i32, start: u64, len: u64, module: usize) {
+    pub fn add_code(&mut self, pid: Pid, start: u64, len: u64, module: usize) {
         let regions = self.regions.entry(pid).or_default();
         // What lay there was closed.
         regions.retain(|r| r.end <= start || start + len <= r.start);
@@ -114,14 +115,14 @@ impl Sampled {
     }
 
     /// Process `child` has the memory of `parent`.
-    pub fn fork(&mut self, parent: i32, child: i32) {
+    pub fn fork(&mut self, parent: Pid, child: Pid) {
         if let Some(regions) = self.regions.get(&parent).cloned() {
             self.regions.insert(child, regions);
         }
     }
 
     /// Process `pid` has another program now, or is gone.
-    pub fn forget(&mut self, pid: i32) {
+    pub fn forget(&mut self, pid: Pid) {
         self.regions.remove(&pid);
     }
 
@@ -142,14 +143,14 @@ impl Sampled {
     }
 
     /// Takes samples of a thread of process `pid`.
-    pub fn feed(&mut self, thread: u32, pid: i32, records: &[u8], modules: &[Module]) {
+    pub fn feed(&mut self, thread: u32, pid: Pid, records: &[u8], modules: &[Module]) {
         let regions = self.regions.get(&pid).map_or(&[][..], |regions| regions);
         let samples = self.threads.entry(thread).or_default();
         samples.feed(records, |address| code_at(regions, address, modules).function());
     }
 
     /// Takes where a thread of process `pid` was.
-    pub fn was_at(&mut self, thread: u32, pid: i32, place: &Place, modules: &[Module]) {
+    pub fn was_at(&mut self, thread: u32, pid: Pid, place: &Place, modules: &[Module]) {
         let regions = self.regions.get(&pid).map_or(&[][..], |regions| regions);
         let code_at = |address| code_at(regions, address, modules);
         self.threads.entry(thread).or_default().places.add(place, code_at);

@@ -22,6 +22,7 @@ use fettle_abi::locking::{self, Blame, Edge, Event, HEAD_WORDS, HeadWord, Row};
 use fettle_abi::ring::{Policy, RingCursors};
 use fettle_abi::{MAGIC, VERSION};
 use fettle_code::Mode;
+use fettle_types::{Pid, Tid};
 use memmap2::MmapRaw;
 
 use crate::locking::ThreadTable;
@@ -436,8 +437,8 @@ impl Slots {
 
     /// Prepares an empty slot for a thread whose process has the memory mapped at `mapped_at`;
     /// gives the `gs` base. `None` if there is no memory for it.
-    pub fn prepare(&self, slot: u32, pid: i32, tid: i32, mapped_at: u64) -> Option<u64> {
-        self.prepare_as(slot, (pid, tid), mapped_at, mapped_at + ALIVE_AT)
+    pub fn prepare(&self, slot: u32, pid: Pid, tid: Tid, mapped_at: u64) -> Option<u64> {
+        self.prepare_as(slot, Some((pid, tid)), mapped_at, mapped_at + ALIVE_AT)
     }
 
     /// The `gs` base for a thread that has no slot of its own. Many may have the same at once, so what
@@ -447,7 +448,7 @@ impl Slots {
         match self.shared_by.get() {
             None => {
                 let nobody = mapped_at + NOBODY_AT;
-                let address = self.prepare_as(slot, (0, 0), mapped_at, nobody)?;
+                let address = self.prepare_as(slot, None, mapped_at, nobody)?;
                 self.shared_by.set(Some(mapped_at));
                 Some(address)
             }
@@ -459,7 +460,7 @@ impl Slots {
     fn prepare_as(
         &self,
         slot: u32,
-        (pid, tid): (i32, i32),
+        owner: Option<(Pid, Tid)>,
         mapped_at: u64,
         alive: u64,
     ) -> Option<u64> {
@@ -469,12 +470,13 @@ impl Slots {
             self.len.set(end);
         }
         let address = mapped_at + self.layout.at(slot);
+        let (pid, tid) = owner.map_or((0, 0), |(pid, tid)| (pid.unsigned(), tid.unsigned()));
         let block = ThreadBlock {
             magic: MAGIC,
             version: VERSION,
             slot,
-            pid: pid as u32,
-            tid: tid as u32,
+            pid,
+            tid,
             address,
             // The lowest frame is no function's; callers' times add up in it.
             mirror_used: size_of::<MirrorFrame>() as u64,
@@ -488,7 +490,7 @@ impl Slots {
                 consumer_beat: 1,
                 ..RingCursors::default()
             },
-            random: 0x9e37_79b9_7f4a_7c15 ^ u64::from(slot) << 32 ^ tid as u64,
+            random: 0x9e37_79b9_7f4a_7c15 ^ u64::from(slot) << 32 ^ u64::from(tid),
             accumulators: u64::from(self.layout.accumulators_at()),
             records: u64::from(self.mode == Mode::Events),
             top_stack_pointer: match self.mode {

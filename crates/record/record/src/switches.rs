@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io;
 
 use fettle_trace::ClockPair;
+use fettle_types::Tid;
 
 use crate::clock;
 use crate::perf::{Edge, EdgeKind, PcSamples, Place, Rings, SwitchRecord};
@@ -34,7 +35,7 @@ pub struct Switches {
     places: Vec<Place>,
     /// Everything before this has been looked at: `CLOCK_MONOTONIC` in nanoseconds.
     settled_ns: u64,
-    threads: HashMap<i32, Track>,
+    threads: HashMap<Tid, Track>,
     /// Records that found no room.
     pub lost: u64,
 }
@@ -78,7 +79,7 @@ impl Switches {
     ///
     /// When the kernel does not permit it or has no room.
     pub fn follow(
-        threads: &[i32],
+        threads: &[Tid],
         pc_samples: Option<PcSamples>,
         begin: ClockPair,
     ) -> io::Result<Switches> {
@@ -94,12 +95,12 @@ impl Switches {
     /// # Errors
     ///
     /// When the kernel has no room.
-    pub fn add(&mut self, threads: &[i32]) -> io::Result<()> {
+    pub fn add(&mut self, threads: &[Tid]) -> io::Result<()> {
         self.rings.add(threads)
     }
 
     /// A thread is recorded from now on; it is stopped.
-    pub fn open(&mut self, tid: i32, start: u64) {
+    pub fn open(&mut self, tid: Tid, start: u64) {
         self.threads.insert(tid, Track::new(start));
     }
 
@@ -109,7 +110,7 @@ impl Switches {
     }
 
     /// Takes new records and reports what has become clear: the thread, and when it was off-CPU.
-    pub fn drain(&mut self, mut notify: impl FnMut(i32, Out)) {
+    pub fn drain(&mut self, mut notify: impl FnMut(Tid, Out)) {
         let until = self.clock.now.monotonic_ns;
         self.take();
         let mut edges: Vec<Edge> = self.waiting.extract_if(.., |e| e.time_ns < until).collect();
@@ -121,7 +122,7 @@ impl Switches {
     }
 
     /// A thread is not recorded any more: reports the rest of it, and when it ended, if it did.
-    pub fn close(&mut self, tid: i32, mut notify: impl FnMut(i32, Out)) -> Option<u64> {
+    pub fn close(&mut self, tid: Tid, mut notify: impl FnMut(Tid, Out)) -> Option<u64> {
         self.take();
         let mut edges: Vec<Edge> = self.waiting.extract_if(.., |e| e.tid == tid).collect();
         edges.sort_by_key(|edge| edge.time_ns);
@@ -153,7 +154,7 @@ impl Switches {
         });
     }
 
-    fn apply(&mut self, edge: Edge, notify: &mut impl FnMut(i32, Out)) {
+    fn apply(&mut self, edge: Edge, notify: &mut impl FnMut(Tid, Out)) {
         let tick = self.clock.tick(edge.time_ns);
         if let Some(out) = self.threads.get_mut(&edge.tid).and_then(|track| track.apply(edge, tick))
         {
@@ -196,13 +197,13 @@ mod tests {
     use super::*;
 
     fn outs(edges: &[(u64, char)]) -> Vec<(u64, u64, bool)> {
-        let mut track = Track::new(10);
+        let (tid, mut track) = (Tid::try_from(1).unwrap(), Track::new(10));
         let edges = edges.iter().filter_map(|(time_ns, kind)| {
             let kind = match kind {
                 'i' => EdgeKind::In,
                 kind => EdgeKind::Out { preempted: *kind == 'p' },
             };
-            track.apply(Edge { tid: 1, time_ns: *time_ns, kind }, *time_ns)
+            track.apply(Edge { tid, time_ns: *time_ns, kind }, *time_ns)
         });
         edges.map(|out| (out.off, out.on, out.preempted)).collect()
     }

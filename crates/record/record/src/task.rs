@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use fettle_types::{Pid, Tid};
+
 /// Name and CPU time of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
@@ -13,7 +15,7 @@ pub struct Account {
 }
 
 /// The account of a thread that has not been waited for.
-pub fn account(pid: i32, tid: i32) -> Account {
+pub fn account(pid: Pid, tid: Tid) -> Account {
     let read = |file| fs::read(format!("/proc/{pid}/task/{tid}/{file}")).unwrap_or_default();
     let name = String::from_utf8_lossy(&read("comm")).trim_end_matches('\n').to_owned();
     let text = String::from_utf8_lossy(&read("schedstat")).into_owned();
@@ -23,20 +25,21 @@ pub fn account(pid: i32, tid: i32) -> Account {
 
 /// How much address space a process allows itself, if it does not allow itself all (`RLIMIT_AS`); of
 /// one that has ended, too, until it has been waited for.
-pub fn address_limit(pid: i32) -> Option<u64> {
+pub fn address_limit(pid: Pid) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: nothing is set, and the result has room for what is read.
-    unsafe { libc::prlimit(pid, libc::RLIMIT_AS, std::ptr::null(), &mut limit) };
+    unsafe { libc::prlimit(pid.get(), libc::RLIMIT_AS, std::ptr::null(), &mut limit) };
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn our_own() {
-        // SAFETY: takes nothing and cannot fail.
-        let tid = unsafe { libc::gettid() };
-        let account = super::account(std::process::id() as i32, tid);
+        let own = Pid::own();
+        let account = super::account(own, own.first_thread());
         assert!(!account.name.is_empty());
         let counted = std::path::Path::new("/proc/self/schedstat").exists();
         assert_eq!(account.cpu_ns.is_some(), counted);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use fettle_live::{ExitStatus, Launch, LiveError};
 use fettle_trace::{Finish, ProbeMode};
+use fettle_types::Pid;
 
 use crate::ending::Ending;
 use crate::error::RecordError;
@@ -23,7 +24,7 @@ pub enum Target {
     /// A program's that is started, and its descendants'.
     Command(Vec<OsString>),
     /// Those of running processes, and of their descendants, present and future.
-    Running(Vec<u32>),
+    Running(Vec<Pid>),
     /// Those of all processes.
     System,
 }
@@ -128,7 +129,7 @@ pub fn record_kernel(
 }
 
 /// A process by its program and number.
-fn shown(pid: u32) -> String {
+fn shown(pid: Pid) -> String {
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     match program.as_deref().and_then(Path::file_name) {
         Some(name) => format!("{} ({pid})", name.to_string_lossy()),
@@ -215,7 +216,7 @@ fn wait(duration: Option<Duration>, mut over: impl FnMut() -> bool) {
 }
 
 /// Processes that run now.
-fn all_processes() -> Vec<u32> {
+fn all_processes() -> Vec<Pid> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }

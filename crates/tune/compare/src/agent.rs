@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use fettle_types::Pid;
+
 use crate::error::{CompareError, file};
 use crate::folder::Folder;
 use crate::processes;
@@ -227,8 +229,8 @@ impl<'a> Agent<'a> {
     }
 
     /// The process on this machine that all of the system's processes descend from.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::of_child(&self.child)
     }
 
     /// Ways of passing messages: names, and what they do.
@@ -330,7 +332,7 @@ impl<'a> Agent<'a> {
 
     /// CPU time that all processes of the system have used, on this machine.
     pub fn cpu_ns(&self) -> u64 {
-        processes::cpu_ns(self.child.id())
+        processes::cpu_ns(self.pid())
     }
 
     fn ask_ok(&mut self, request: &str) -> Result<(), CompareError> {
@@ -414,7 +416,7 @@ impl<'a> Agent<'a> {
 
 impl Drop for Agent<'_> {
     fn drop(&mut self) {
-        let all = processes::tree(self.child.id());
+        let all = processes::tree(self.pid());
         // Our program ends when it gets no more requests, and its system with it.
         self.requests = None;
         let begin = Instant::now();

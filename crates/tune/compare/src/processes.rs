@@ -5,9 +5,10 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
+use fettle_types::{Pid, Tid};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::ClockId;
-use nix::unistd::Pid;
+use nix::unistd;
 use rustix::process::{Signal, WaitOptions};
 
 /// Ticks of `/proc/PID/stat` are hundredths of a second on every Linux.
@@ -26,18 +27,18 @@ pub fn adopt_orphans() -> io::Result<()> {
 }
 
 /// Children of a process, whichever of its threads has started them.
-pub(crate) fn children(pid: u32) -> Vec<u32> {
+pub(crate) fn children(pid: Pid) -> Vec<Pid> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let mut all = Vec::new();
     for thread in threads.flatten() {
         let list = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        all.extend(list.split_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+        all.extend(list.split_whitespace().filter_map(|word| word.parse::<Pid>().ok()));
     }
     all
 }
 
 /// A process and all that descend from it.
-pub(crate) fn tree(pid: u32) -> BTreeSet<u32> {
+pub(crate) fn tree(pid: Pid) -> BTreeSet<Pid> {
     let mut all = BTreeSet::new();
     let mut open = vec![pid];
     while let Some(pid) = open.pop() {
@@ -50,18 +51,18 @@ pub(crate) fn tree(pid: u32) -> BTreeSet<u32> {
 
 /// CPU time of a process and all that descend from it, those that have ended and were waited for
 /// included (to a hundredth of a second).
-pub(crate) fn cpu_ns(pid: u32) -> u64 {
+pub(crate) fn cpu_ns(pid: Pid) -> u64 {
     tree(pid).into_iter().map(|pid| clock_ns(pid) + ended_ns(pid)).sum()
 }
 
-fn clock_ns(pid: u32) -> u64 {
-    let Ok(pid) = i32::try_from(pid) else { return 0 };
-    let time = ClockId::pid_cpu_clock_id(Pid::from_raw(pid)).and_then(|clock| clock.now());
+fn clock_ns(pid: Pid) -> u64 {
+    let time =
+        ClockId::pid_cpu_clock_id(unistd::Pid::from_raw(pid.get())).and_then(|clock| clock.now());
     time.map_or(0, |time| (time.tv_sec() * 1_000_000_000 + time.tv_nsec()).unsigned_abs())
 }
 
 /// CPU time of a process's children that it has waited for.
-fn ended_ns(pid: u32) -> u64 {
+fn ended_ns(pid: Pid) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name, in parentheses, may hold anything.
     let Some((_, fields)) = stat.rsplit_once(')') else { return 0 };
@@ -72,26 +73,26 @@ fn ended_ns(pid: u32) -> u64 {
 
 /// The processors that this process may use.
 pub(crate) fn processors() -> Vec<u32> {
-    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return Vec::new() };
+    let Ok(set) = sched_getaffinity(unistd::Pid::from_raw(0)) else { return Vec::new() };
     let may = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
     (0..CpuSet::count()).filter(may).map(|cpu| cpu as u32).collect()
 }
 
 /// Holds all threads of a process, and of all that descend from it, on a processor; those that they start
 /// later, too.
-pub(crate) fn hold(pid: u32, cpu: u32) {
+pub(crate) fn hold(pid: Pid, cpu: u32) {
     let mut set = CpuSet::new();
     if set.set(cpu as usize).is_err() {
         return;
     }
     for tid in tree(pid).into_iter().flat_map(threads) {
         // One that has ended meanwhile needs no processor.
-        let _ = i32::try_from(tid).map(|tid| sched_setaffinity(Pid::from_raw(tid), &set));
+        let _ = sched_setaffinity(unistd::Pid::from_raw(tid.get()), &set);
     }
 }
 
 /// Threads of a process.
-pub(crate) fn threads(pid: u32) -> Vec<u32> {
+pub(crate) fn threads(pid: Pid) -> Vec<Tid> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let number = |name: std::ffi::OsString| name.to_str()?.parse().ok();
     threads.flatten().filter_map(|thread| number(thread.file_name())).collect()
@@ -101,13 +102,13 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
 /// systems that did not end properly.
 #[derive(Debug)]
 pub(crate) struct Orphans {
-    others: BTreeSet<u32>,
+    others: BTreeSet<Pid>,
 }
 
 impl Orphans {
     /// The children that there are now are left unmodified.
     pub(crate) fn watch() -> Orphans {
-        Orphans { others: children(std::process::id()).into_iter().collect() }
+        Orphans { others: children(Pid::own()).into_iter().collect() }
     }
 }
 
@@ -115,9 +116,8 @@ impl Drop for Orphans {
     fn drop(&mut self) {
         let begin = Instant::now();
         while begin.elapsed() < END {
-            let new =
-                children(std::process::id()).into_iter().filter(|pid| !self.others.contains(pid));
-            let new: BTreeSet<u32> = new.flat_map(tree).collect();
+            let new = children(Pid::own()).into_iter().filter(|pid| !self.others.contains(pid));
+            let new: BTreeSet<Pid> = new.flat_map(tree).collect();
             if new.is_empty() {
                 return;
             }
@@ -128,11 +128,11 @@ impl Drop for Orphans {
 
 /// Kills those of the processes that descend from this one, and returns when they are gone. Others may
 /// have their numbers by now.
-pub(crate) fn end(mut left: BTreeSet<u32>) {
+pub(crate) fn end(mut left: BTreeSet<Pid>) {
     let begin = Instant::now();
     while begin.elapsed() < END {
-        let ours = tree(std::process::id());
-        left.retain(|pid| ours.contains(pid) && *pid != std::process::id());
+        let ours = tree(Pid::own());
+        left.retain(|pid| ours.contains(pid) && *pid != Pid::own());
         if left.is_empty() {
             return;
         }
@@ -145,7 +145,7 @@ pub(crate) fn end(mut left: BTreeSet<u32>) {
 }
 
 /// Whether a process has ended; a child of ours is waited for, so that its number is free.
-fn is_gone(pid: u32) -> bool {
+fn is_gone(pid: Pid) -> bool {
     let waited =
         rustix_pid(pid).map(|pid| rustix::process::waitpid(Some(pid), WaitOptions::NOHANG));
     match waited {
@@ -155,8 +155,8 @@ fn is_gone(pid: u32) -> bool {
     }
 }
 
-fn rustix_pid(pid: u32) -> Option<rustix::process::Pid> {
-    rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)
+fn rustix_pid(pid: Pid) -> Option<rustix::process::Pid> {
+    rustix::process::Pid::from_raw(pid.get())
 }
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
         let script = "sh -c 'while :; do :; done' & sleep 100 & wait";
         let mut child =
             Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
-        let pid = child.id();
+        let pid = Pid::of_child(&child);
         let deadline = Instant::now() + Duration::from_secs(20);
         while tree(pid).len() < 3 || cpu_ns(pid) < 20_000_000 {
             assert!(Instant::now() < deadline, "{:?} {}", tree(pid), cpu_ns(pid));

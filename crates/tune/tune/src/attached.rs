@@ -34,6 +34,7 @@ use fettle_record::room::find_gap;
 use fettle_record::session::{Attached, Recorder};
 use fettle_record::slots::Slots;
 use fettle_record::{Options, Outcome, RecordError};
+use fettle_types::Pid;
 
 use crate::Wanted;
 use crate::dlopen_hooks::DlopenHooks;
@@ -63,7 +64,7 @@ pub struct Recorded {
     /// one.
     pub stops: Vec<Duration>,
     /// Processes that run their original text again, but still have memory of ours, and why.
-    pub stuck: Vec<(i32, String)>,
+    pub stuck: Vec<(Pid, String)>,
 }
 
 /// What is recorded: a process, and its process group unless it is to be recorded alone.
@@ -173,9 +174,9 @@ impl New<'_> {
     fn revert(
         &self,
         folder: &Path,
-        (journals, opened): (VecDeque<Journal>, HashMap<i32, Vec<Arc<Rewritten>>>),
+        (journals, opened): (VecDeque<Journal>, HashMap<Pid, Vec<Arc<Rewritten>>>),
     ) -> Result<Reverted, TuneError> {
-        let codes = |pid: i32| {
+        let codes = |pid: Pid| {
             let own = opened.get(&pid).map_or(self.codes, |codes| &codes[..]);
             own.iter().map(|code| &**code).collect()
         };
@@ -196,7 +197,7 @@ struct Changed<'a> {
     /// How long threads of the other processes were paused, each time.
     stops: Vec<Duration>,
     /// Why processes have no dlopen hook.
-    without_hooks: Vec<(i32, String)>,
+    without_hooks: Vec<(Pid, String)>,
 }
 
 impl Changed<'_> {
@@ -241,7 +242,7 @@ impl Changed<'_> {
     }
 
     /// All undo logs, and the rewritten text of processes that have libraries of their own.
-    fn give_back(&mut self) -> (VecDeque<Journal>, HashMap<i32, Vec<Arc<Rewritten>>>) {
+    fn give_back(&mut self) -> (VecDeque<Journal>, HashMap<Pid, Vec<Arc<Rewritten>>>) {
         let (opened, codes) = self.new.dlopen_hooks.map(DlopenHooks::take).unwrap_or_default();
         self.journals.extend(opened);
         (std::mem::take(&mut self.journals), codes)
@@ -298,7 +299,7 @@ impl Changed<'_> {
 fn observe(kernel: Option<&Running>, process_group: &ProcessGroup<'_>) -> Result<(), TuneError> {
     let Some(kernel) = kernel else { return Ok(()) };
     for process in process_group.members() {
-        match kernel.processes().observe_tree(process.pid() as u32) {
+        match kernel.processes().observe_tree(process.pid()) {
             Err(error) if process.is_alive() => return Err(RecordError::from(error).into()),
             _ => {}
         }
@@ -306,7 +307,7 @@ fn observe(kernel: Option<&Running>, process_group: &ProcessGroup<'_>) -> Result
     Ok(())
 }
 
-fn left_unmodified(left: &[(i32, String)]) -> Vec<String> {
+fn left_unmodified(left: &[(Pid, String)]) -> Vec<String> {
     let notify = |several: Several| {
         let (who, was) = several.who(("was", "were"));
         format!("{who} {was} not recorded: {}", several.why)
@@ -329,7 +330,7 @@ fn explained(process: &Process, error: TuneError) -> TuneError {
     }
 }
 
-fn without_hooks(without: &[(i32, String)]) -> Vec<String> {
+fn without_hooks(without: &[(Pid, String)]) -> Vec<String> {
     let notify = |several: Several| {
         let (who, _) = several.who(("", ""));
         format!("libraries that {who} opened later ran without probes: {}", several.why)

@@ -18,6 +18,7 @@ use fettle_record::modules::SlotOffsets;
 use fettle_rewrite::Plan;
 use fettle_rewrite::plan::PlannedFunction;
 use fettle_trace::CounterKind;
+use fettle_types::Pid;
 
 use crate::counters::{self, Copies, Counters};
 use crate::error::TuneError;
@@ -63,7 +64,7 @@ pub struct Profile {
     /// them, but their counts are included.
     pub processes: usize,
     /// Processes that had copies with counters and still have memory of them, and why.
-    pub stuck: Vec<(i32, String)>,
+    pub stuck: Vec<(Pid, String)>,
 }
 
 impl Profile {
@@ -369,8 +370,8 @@ fn copies(
 pub(crate) fn workers(
     process_group: &ProcessGroup<'_>,
     stop: Stop<'_>,
-) -> Result<Vec<i32>, TuneError> {
-    let times = || -> Vec<(i32, u64)> {
+) -> Result<Vec<Pid>, TuneError> {
+    let times = || -> Vec<(Pid, u64)> {
         let time = |p: &Process| Some((p.pid(), p.cpu_ns()?));
         process_group.members().filter_map(time).collect()
     };
@@ -380,7 +381,7 @@ pub(crate) fn workers(
     }
     let before = times();
     stop.wait(leader, WATCHED)?;
-    let mut used: Vec<(u64, i32)> = times()
+    let mut used: Vec<(u64, Pid)> = times()
         .into_iter()
         .filter_map(|(pid, now)| {
             let (_, then) = before.iter().find(|(other, _)| *other == pid)?;
@@ -388,7 +389,7 @@ pub(crate) fn workers(
         })
         .collect();
     used.sort_unstable_by(|a, b| b.cmp(a));
-    let mut workers: Vec<i32> = used.into_iter().take(WORKERS).map(|(_, pid)| pid).collect();
+    let mut workers: Vec<Pid> = used.into_iter().take(WORKERS).map(|(_, pid)| pid).collect();
     workers.extend(process_group.members().next().map(Process::pid));
     workers.push(leader);
     Ok(workers)

@@ -6,7 +6,7 @@
 //! log first. The tracing thread writes to these logs, so they belong to the dlopen hooks while
 //! processes are followed.
 
-use fettle_types::PAGE;
+use fettle_types::{PAGE, Pid};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,11 +50,11 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Default)]
 struct State {
     /// Memory for libraries in processes whose hook was just opened, until the session takes it.
-    spaces: HashMap<i32, Space>,
+    spaces: HashMap<Pid, Space>,
     /// Undo logs of processes with open dlopen hooks.
-    journals: HashMap<i32, Journal>,
+    journals: HashMap<Pid, Journal>,
     /// Rewritten text that each of them has.
-    codes: HashMap<i32, Vec<Arc<Rewritten>>>,
+    codes: HashMap<Pid, Vec<Arc<Rewritten>>>,
     /// When the first forked child was reported.
     since: Option<Instant>,
     /// Time that was spent on logs of forked children.
@@ -161,7 +161,7 @@ impl DlopenHooks {
     }
 
     /// The undo logs, and rewritten text by process.
-    pub(crate) fn take(&self) -> (Vec<Journal>, HashMap<i32, Vec<Arc<Rewritten>>>) {
+    pub(crate) fn take(&self) -> (Vec<Journal>, HashMap<Pid, Vec<Arc<Rewritten>>>) {
         let state = std::mem::take(&mut *self.state());
         (state.journals.into_values().collect(), state.codes)
     }
@@ -176,7 +176,7 @@ impl State {
     /// hook gets its own log now.
     fn of(
         &mut self,
-        pid: i32,
+        pid: Pid,
         folder: &Path,
     ) -> Result<(&mut Journal, &mut Vec<Arc<Rewritten>>), LiveError> {
         if !self.journals.contains_key(&pid) {
@@ -215,7 +215,7 @@ impl State {
 
     /// Finishes the logs of processes that have ended.
     fn forget_ended(&mut self, folder: &Path) {
-        let ended: Vec<i32> =
+        let ended: Vec<Pid> =
             self.journals.keys().copied().filter(|pid| fettle_live::has_ended(*pid)).collect();
         for pid in ended {
             let codes = self.codes.remove(&pid).unwrap_or_default();
@@ -234,11 +234,11 @@ impl State {
 }
 
 impl UndoRecorder for DlopenHooks {
-    fn space(&mut self, pid: i32) -> Option<Space> {
+    fn space(&mut self, pid: Pid) -> Option<Space> {
         self.state().spaces.remove(&pid)
     }
 
-    fn write_down(&mut self, pid: i32, entries: Vec<Entry>) -> Result<(), LiveError> {
+    fn write_down(&mut self, pid: Pid, entries: Vec<Entry>) -> Result<(), LiveError> {
         if entries.is_empty() {
             return Ok(());
         }
@@ -252,7 +252,7 @@ impl UndoRecorder for DlopenHooks {
         journal.add(entries)
     }
 
-    fn leading(&mut self, pid: i32, library: Opened<'_>) -> Result<Vec<Patch>, LiveError> {
+    fn leading(&mut self, pid: Pid, library: Opened<'_>) -> Result<Vec<Patch>, LiveError> {
         // A write across two pages could be half done if we are killed.
         let in_one_page = |jump: &&Patch| {
             let last = jump.at.0 + jump.after.len() as u64 - 1;

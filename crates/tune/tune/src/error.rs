@@ -1,6 +1,7 @@
 //! What can go wrong while a process is tuned.
 
 use fettle_live::LiveError;
+use fettle_types::Pid;
 
 /// Why a process was not tuned. It is unmodified, unless the error says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +14,7 @@ pub enum TuneError {
     #[error("interrupted: process {pid} is as it was")]
     Interrupted {
         /// The process.
-        pid: i32,
+        pid: Pid,
     },
     /// A profile cannot be written, read, or used here.
     #[error("the profile cannot be used: {why}")]
@@ -25,7 +26,7 @@ pub enum TuneError {
     #[error("process {pid} has ended, and with it what it had counted: record for a shorter time")]
     Ended {
         /// The process.
-        pid: i32,
+        pid: Pid,
     },
     /// It cannot be recorded.
     #[error(transparent)]
@@ -40,19 +41,19 @@ pub enum TuneError {
     )]
     Loading {
         /// The process.
-        pid: i32,
+        pid: Pid,
     },
     /// The loader's list has no C library of ours: perhaps not yet.
     #[error("process {pid} is left unmodified: it has no C library that Fettle knows")]
     NoCLibrary {
         /// The process.
-        pid: i32,
+        pid: Pid,
     },
     /// The command that reports a process's work failed.
     #[error("process {pid} is left unmodified: --work-counter {command}: {why}")]
     Work {
         /// The process.
-        pid: i32,
+        pid: Pid,
         /// The command.
         command: String,
         /// What it did instead.
@@ -62,7 +63,7 @@ pub enum TuneError {
     #[error("process {pid} is left unmodified: {why}")]
     Unfit {
         /// The process.
-        pid: i32,
+        pid: Pid,
         /// Why.
         why: String,
     },

@@ -4,6 +4,7 @@
 //! made once fits all. Children of a patched process inherit its patches over fork (`fettle_live::forked`).
 
 use fettle_live::{Mapping, Member, Process, members_of};
+use fettle_types::{Pid, Tid};
 
 use crate::error::TuneError;
 use crate::target::Target;
@@ -19,7 +20,7 @@ pub struct ProcessGroup<'a> {
     /// The other processes, the oldest first.
     pub others: Vec<Process>,
     /// Processes of the group that cannot be changed, and why.
-    pub left: Vec<(i32, String)>,
+    pub left: Vec<(Pid, String)>,
     /// The other processes of the group are not to be changed.
     pub alone: bool,
 }
@@ -67,7 +68,7 @@ impl<'a> ProcessGroup<'a> {
         mut work: impl FnMut(&Process) -> Result<(), TuneError>,
     ) -> Result<(), TuneError> {
         let leader = self.leader.pid();
-        let mut done: Vec<i32> = Vec::new();
+        let mut done: Vec<Pid> = Vec::new();
         for _ in 0..LOOKS {
             let mut left = Vec::new();
             for process in self.members() {
@@ -113,7 +114,7 @@ impl<'a> ProcessGroup<'a> {
     }
 
     /// The threads of those members that have one of these numbers.
-    pub(crate) fn threads_of(&self, pids: &[i32]) -> Vec<i32> {
+    pub(crate) fn threads_of(&self, pids: &[Pid]) -> Vec<Tid> {
         let meant = self.members().filter(|process| pids.contains(&process.pid()));
         meant.flat_map(|process| process.threads_now().unwrap_or_default()).collect()
     }

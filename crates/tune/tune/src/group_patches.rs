@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use fettle_live::{
     Entry, InMemory, Journal, LiveAddr, LiveError, Member, Patch, Process, Undoing, Undone,
 };
+use fettle_types::Pid;
 
 use crate::comparison::Measured;
 use crate::error::TuneError;
@@ -177,7 +178,7 @@ pub(crate) struct Reverted {
     /// How long threads were paused, each time, in all processes.
     pub(crate) stops: Vec<Duration>,
     /// Processes that still have memory of rewritten text, and why.
-    pub(crate) stuck: Vec<(i32, String)>,
+    pub(crate) stuck: Vec<(Pid, String)>,
 }
 
 /// Reverts rewritten text, also in processes that were forked meanwhile; `codes` gives the
@@ -188,11 +189,11 @@ pub(crate) struct Reverted {
 pub(crate) fn revert<'c>(
     folder: &Path,
     journals: VecDeque<Journal>,
-    codes: &dyn Fn(i32) -> Vec<&'c Rewritten>,
+    codes: &dyn Fn(Pid) -> Vec<&'c Rewritten>,
     patience: Duration,
 ) -> Result<Reverted, TuneError> {
     let begun = Instant::now();
-    let undo = |journal: Journal, origin: i32| {
+    let undo = |journal: Journal, origin: Pid| {
         let codes = codes(origin);
         let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {
             codes.iter().flat_map(|code| code.escapes(inside)).collect()
@@ -216,12 +217,12 @@ pub(crate) fn revert<'c>(
 fn undo_all(
     folder: &Path,
     journals: VecDeque<Journal>,
-    undo: &dyn Fn(Journal, i32) -> Result<Undone, LiveError>,
-    done: &mut dyn FnMut(i32, &Undone),
+    undo: &dyn Fn(Journal, Pid) -> Result<Undone, LiveError>,
+    done: &mut dyn FnMut(Pid, &Undone),
 ) -> Result<(), LiveError> {
     let mut failed = None;
     let with_origin = |journal: Journal| (journal.pid(), journal);
-    let mut journals: VecDeque<(i32, Journal)> = journals.into_iter().map(with_origin).collect();
+    let mut journals: VecDeque<(Pid, Journal)> = journals.into_iter().map(with_origin).collect();
     while let Some((origin, journal)) = journals.pop_front() {
         let pid = journal.pid();
         match undo(journal, origin) {
@@ -248,7 +249,7 @@ pub fn undo_group(
     folder: &Path,
     process: &Process,
     how: Undoing<'_>,
-    done: &mut dyn FnMut(i32, &Undone),
+    done: &mut dyn FnMut(Pid, &Undone),
 ) -> Result<(), LiveError> {
     let mut journals = VecDeque::new();
     for member in fettle_live::members_of(process) {

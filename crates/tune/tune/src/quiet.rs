@@ -3,6 +3,8 @@
 use std::fmt;
 use std::fs;
 
+use fettle_types::Pid;
+
 /// `wait4` and `waitid`.
 const WAITS_FOR_CHILDREN: [&str; 2] = ["61", "247"];
 
@@ -15,12 +17,12 @@ pub(crate) enum Quiet {
     Held,
     /// Its only thread waits for its children, as the shell of a start script does: number and name of
     /// each.
-    Waits(Vec<(i32, String)>),
+    Waits(Vec<(Pid, String)>),
 }
 
 impl Quiet {
     /// What is the matter with a process, if anything is.
-    pub(crate) fn of(pid: i32) -> Option<Quiet> {
+    pub(crate) fn of(pid: Pid) -> Option<Quiet> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         let call = fs::read_to_string(format!("/proc/{pid}/syscall"));
@@ -31,7 +33,7 @@ impl Quiet {
     }
 
     /// The same by `stat` and `syscall` of `/proc/PID` (proc(5)).
-    fn by(stat: &str, call: &str, children: Vec<(i32, String)>) -> Option<Quiet> {
+    fn by(stat: &str, call: &str, children: Vec<(Pid, String)>) -> Option<Quiet> {
         // The name, in brackets, may hold anything.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let threads = fields.get(17)?;
@@ -47,7 +49,7 @@ impl Quiet {
     }
 }
 
-fn name(pid: i32) -> String {
+fn name(pid: Pid) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn states_are_told_apart() {
-        let child = vec![(78, "redis-server".to_owned())];
+        let child = vec![(Pid::try_from(78).unwrap(), "redis-server".to_owned())];
         let by = |state, threads, call| Quiet::by(&stat(state, threads), call, child.clone());
         assert_eq!(by("T", 4, "running"), Some(Quiet::Stopped));
         assert_eq!(by("t", 1, "0 0x0"), Some(Quiet::Held));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fettle_live::{Claim, Entry, Journal, Process, Purpose, Undoing};
+use fettle_types::Pid;
 
 use crate::comparison::Measured;
 use crate::error::TuneError;
@@ -26,7 +27,7 @@ pub struct Rechecked {
     /// Whether the rewritten text stays.
     pub kept: bool,
     /// Processes that keep memory of rewritten text although it was reverted, and why.
-    pub stuck: Vec<(i32, String)>,
+    pub stuck: Vec<(Pid, String)>,
 }
 
 /// Compares the rewritten text that a process has with its original text, and reverts it unless it is

@@ -18,6 +18,7 @@ use fettle_rewrite::Plan;
 use fettle_trace::{
     Counter, CounterKind, Finish, Manifest, Mapping, ProbeMode, Thread, Total, TraceWriter,
 };
+use fettle_types::Pid;
 
 use crate::Wanted;
 use crate::count::{self, Counted, Profile, Wait};
@@ -153,14 +154,18 @@ fn counted(
         finish.modules.push(rows::module(id, &called[&loaded.link_map], image, plan));
         finish.functions.extend(rows::functions(id, first, image, plan));
         finish.skipped.extend(rows::skipped(id, plan));
-        finish.mappings.push(Mapping { module: id, pid: process.pid() as u32, base: loaded.bias });
+        finish.mappings.push(Mapping {
+            module: id,
+            pid: process.pid().unsigned(),
+            base: loaded.bias,
+        });
         for (function, planned) in (first..).zip(&plan.functions) {
             let Some(counts) = profile.modules[*index].get(&planned.entry) else { continue };
             notify(recording.reported, (function, planned.entry), counts, &mut finish);
         }
     }
     finish.processes.push(fettle_trace::Process {
-        pid: process.pid() as u32,
+        pid: process.pid().unsigned(),
         command,
         end_ns: manifest.duration_ns,
         ..fettle_trace::Process::default()
@@ -182,8 +187,8 @@ fn called(modules: &[Module], process: &Process) -> HashMap<LiveAddr, PathBuf> {
 /// A row that represents all threads of a process.
 fn all_threads(process: &Process, manifest: &Manifest) -> Thread {
     Thread {
-        pid: process.pid() as u32,
-        tid: process.pid() as u32,
+        pid: process.pid().unsigned(),
+        tid: process.pid().first_thread().unsigned(),
         name: "all threads".to_owned(),
         end_ns: manifest.duration_ns,
         ..Thread::default()
@@ -211,7 +216,7 @@ pub fn shown(process: &Process) -> String {
 }
 
 /// The message on processes that still have memory of `what`.
-pub fn still_mapped(stuck: &[(i32, String)], what: &str) -> Vec<String> {
+pub fn still_mapped(stuck: &[(Pid, String)], what: &str) -> Vec<String> {
     let notify = |several: Several| {
         let (who, runs) = several.who(("runs its own code", "run their own code"));
         let which = several.one().map_or("PID".to_owned(), |pid| pid.to_string());

@@ -12,6 +12,7 @@ use fettle_live::Process;
 use fettle_place::samples;
 use fettle_record::Selection;
 use fettle_record::perf::{PcSamples, Rings, SwitchRecord};
+use fettle_types::Pid;
 
 use crate::count::{self, Profile};
 use crate::error::TuneError;
@@ -94,7 +95,7 @@ type ByBlock = BTreeMap<usize, Vec<u64>>;
 struct Tally<'a> {
     process_group: &'a ProcessGroup<'a>,
     /// Processes that have the process group's code at its addresses, and processes that have not.
-    known: (HashSet<i32>, HashSet<i32>),
+    known: (HashSet<Pid>, HashSet<Pid>),
     /// In order of address.
     blocks: Vec<Placed>,
     seen: u64,
@@ -131,7 +132,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Adds a sample of a thread.
-    fn take(&mut self, pid: i32, at: u64) {
+    fn take(&mut self, pid: Pid, at: u64) {
         if !self.is_known(pid) {
             return;
         }
@@ -144,7 +145,7 @@ impl<'a> Tally<'a> {
 
     /// Whether a process runs the process group's code; one that it has forked and that runs another program
     /// does not.
-    fn is_known(&mut self, pid: i32) -> bool {
+    fn is_known(&mut self, pid: Pid) -> bool {
         let (members, others) = &mut self.known;
         if !members.contains(&pid) && !others.contains(&pid) {
             members.extend(self.process_group.all().iter().map(|member| member.pid));

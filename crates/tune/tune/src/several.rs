@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use fettle_types::Pid;
+
 /// How many processes are named.
 const NAMED: usize = 3;
 
 /// Processes with one reason.
 pub struct Several {
     /// Their numbers.
-    pids: Vec<i32>,
+    pids: Vec<Pid>,
     /// The reason, as it is of the first.
     pub why: String,
 }
@@ -17,7 +19,7 @@ pub struct Several {
 impl Several {
     /// Groups by reason, in the order in which they came. Reasons that differ only in numbers and
     /// addresses are the same.
-    pub fn of(reported: &[(i32, String)]) -> Vec<Several> {
+    pub fn of(reported: &[(Pid, String)]) -> Vec<Several> {
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         let mut all: Vec<Several> = Vec::new();
         for (pid, why) in reported {
@@ -31,13 +33,13 @@ impl Several {
     }
 
     /// Whether it is one process alone: its number.
-    pub fn one(&self) -> Option<i32> {
+    pub fn one(&self) -> Option<Pid> {
         (self.pids.len() == 1).then(|| self.pids[0])
     }
 
     /// The processes as the subject of a sentence, and the verb in its number.
     pub fn who<'v>(&self, (one, more): (&'v str, &'v str)) -> (String, &'v str) {
-        let names: Vec<String> = self.pids.iter().take(NAMED).map(i32::to_string).collect();
+        let names: Vec<String> = self.pids.iter().take(NAMED).map(Pid::to_string).collect();
         match (&self.pids[..], self.pids.len().saturating_sub(NAMED)) {
             ([pid], _) => (format!("process {pid}"), one),
             (pids, 0) => (format!("{} processes ({})", pids.len(), names.join(", ")), more),
@@ -68,16 +70,21 @@ mod tests {
 
     #[test]
     fn hundreds_with_one_reason_are_one() {
+        let numbered = |number: i32| Pid::try_from(number).unwrap();
         let reason =
             |pid: i32| format!("the word at {:#x} in its heap may lead to 0x7f00", pid * 4096);
-        let mut reported: Vec<(i32, String)> = (1..=200).map(|pid| (pid, reason(pid))).collect();
-        reported.insert(7, (1000, "it uses the gs segment itself".to_owned()));
+        let mut reported: Vec<(Pid, String)> =
+            (1..=200).map(|pid| (numbered(pid), reason(pid))).collect();
+        reported.insert(7, (numbered(1000), "it uses the gs segment itself".to_owned()));
         let all = Several::of(&reported);
         assert_eq!(all.len(), 2);
         let verbs = ("was", "were");
         let (who, verb) = all[0].who(verbs);
         assert_eq!(format!("{who} {verb}"), "200 processes (1, 2, 3 and 197 others) were");
-        assert_eq!((all[1].who(verbs).0, all[1].one()), ("process 1000".to_owned(), Some(1000)));
+        assert_eq!(
+            (all[1].who(verbs).0, all[1].one()),
+            ("process 1000".to_owned(), Some(numbered(1000)))
+        );
         assert_eq!(all[0].why, reason(1));
     }
 }

@@ -33,7 +33,7 @@ fn share_of(
     stop: Stop<'_>,
 ) -> Result<Option<f64>, TuneError> {
     // If the event is not available at all, it is not opened for each thread.
-    if counts.iter().any(|count| Counted::of(&[0], *count).is_err()) {
+    if counts.iter().any(|count| Counted::of_this_thread(*count).is_err()) {
         return Ok(None);
     }
     let threads = process_group.threads_of(&count::workers(process_group, stop)?);
@@ -51,6 +51,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use fettle_live::Process;
+    use fettle_types::Pid;
 
     use super::*;
 
@@ -59,17 +60,17 @@ mod tests {
     #[test]
     fn a_share_of_what_the_kernel_counts() {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let process = Process::open(child.id() as i32).unwrap();
+        let process = Process::open(Pid::of_child(&child)).unwrap();
         let process_group = ProcessGroup::of(&process, true);
         let wanted = AtomicBool::new(false);
         let clocks = share_of([Count::TASK_CLOCK, Count::CPU_CLOCK], &process_group, Stop(&wanted));
         let stalls = share(&process_group, Stop(&wanted));
         child.kill().unwrap();
         child.wait().unwrap();
-        let may_count = Counted::of(&[0], Count::TASK_CLOCK).is_ok();
+        let may_count = Counted::of_this_thread(Count::TASK_CLOCK).is_ok();
         assert_eq!(clocks.unwrap().is_some_and(|share| share > 0.5), may_count);
         // On a machine with the counters it is some share, on another one none.
-        let has_counters = Counted::of(&[0], Count::FETCH_STALLS).is_ok();
+        let has_counters = Counted::of_this_thread(Count::FETCH_STALLS).is_ok();
         assert_eq!(stalls.unwrap().is_some(), has_counters);
     }
 }

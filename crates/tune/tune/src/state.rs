@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use fettle_live::Journal;
+use fettle_types::Pid;
 use serde::Serialize;
 
 /// The folder of all users.
@@ -54,7 +55,7 @@ impl StateFolders {
 
     /// Undo logs of other users, by their folders, each with the user's number and the processes. They
     /// are not read: another user may have written anything there.
-    pub fn of_others() -> Vec<(u32, PathBuf, Vec<i32>)> {
+    pub fn of_others() -> Vec<(u32, PathBuf, Vec<Pid>)> {
         let entries = std::fs::read_dir(SHARED).into_iter().flatten().flatten();
         let mut all: Vec<_> = entries
             .filter_map(|entry| {
@@ -93,7 +94,7 @@ pub struct Audit<'a> {
     /// *tune*, *recheck* or *undo*.
     pub what: &'a str,
     /// The process.
-    pub pid: i32,
+    pub pid: Pid,
     /// Its program.
     pub program: String,
     /// Whether it has rewritten text now.
@@ -110,7 +111,7 @@ pub struct Audit<'a> {
 
 impl<'a> Audit<'a> {
     /// A line about what is done now.
-    pub fn now(what: &'a str, pid: i32, reason: Option<&'a str>) -> Audit<'a> {
+    pub fn now(what: &'a str, pid: Pid, reason: Option<&'a str>) -> Audit<'a> {
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let login = std::fs::read_to_string("/proc/self/loginuid").ok();
         let login =
@@ -176,7 +177,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log/audit.jsonl");
         for result in ["faster", "undecided"] {
-            let line = Audit::now("tune", std::process::id() as i32, Some("rule a"));
+            let line = Audit::now("tune", Pid::own(), Some("rule a"));
             Audit { result: result.to_owned(), ..line }.append(&path).unwrap();
         }
         let text = std::fs::read_to_string(&path).unwrap();

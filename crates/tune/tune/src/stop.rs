@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fettle_types::Pid;
+
 use crate::error::TuneError;
 
 /// Whether the user has interrupted the work.
@@ -20,7 +22,7 @@ impl Stop<'_> {
     /// # Errors
     ///
     /// When we are interrupted.
-    pub fn check(self, pid: i32) -> Result<(), TuneError> {
+    pub fn check(self, pid: Pid) -> Result<(), TuneError> {
         if self.is_wanted() { Err(TuneError::Interrupted { pid }) } else { Ok(()) }
     }
 
@@ -29,7 +31,7 @@ impl Stop<'_> {
     /// # Errors
     ///
     /// When we are interrupted.
-    pub fn wait(self, pid: i32, time: Duration) -> Result<(), TuneError> {
+    pub fn wait(self, pid: Pid, time: Duration) -> Result<(), TuneError> {
         let end = Instant::now() + time;
         loop {
             self.check(pid)?;

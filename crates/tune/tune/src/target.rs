@@ -13,6 +13,7 @@ use fettle_live::{FileId, LiveAddr, LiveError, Mapping, Process};
 use fettle_record::modules::{ModuleError, open_image};
 use fettle_record::select::names_file;
 use fettle_record::session;
+use fettle_types::Pid;
 
 use crate::error::TuneError;
 
@@ -189,7 +190,7 @@ impl<'a> Target<'a> {
     /// # Errors
     ///
     /// When there is no such process, or it cannot be opened.
-    pub fn open_settled(pid: i32) -> Result<Process, LiveError> {
+    pub fn open_settled(pid: Pid) -> Result<Process, LiveError> {
         let begun = Instant::now();
         loop {
             let process = Process::open(pid)?;
@@ -368,7 +369,7 @@ mod tests {
             while std::fs::read_link(&program).ok() == std::env::current_exe().ok() {
                 std::thread::yield_now();
             }
-            let process = Process::open(child.id() as i32).unwrap();
+            let process = Process::open(Pid::of_child(&child)).unwrap();
             let target = Target::when_loaded(&process, LOADING, &|| false);
             let found = target.map(|target| target.loaded.len());
             child.kill().unwrap();
@@ -396,7 +397,7 @@ mod tests {
         while std::fs::read_link(format!("/proc/{}/exe", child.id())).unwrap() != program {
             std::thread::yield_now();
         }
-        let process = Process::open(child.id() as i32).unwrap();
+        let process = Process::open(Pid::of_child(&child)).unwrap();
         let target = Target::when_loaded(&process, LOADING, &|| false);
         let found = target.map(|target| target.loaded.len());
         child.kill().unwrap();

@@ -10,6 +10,7 @@ use fettle_lift::Function;
 use fettle_live::{LiveError, Process};
 use fettle_place::model::Geometry;
 use fettle_record::modules::SlotOffsets;
+use fettle_types::{Pid, Tid};
 
 use crate::comparison::Measured;
 use crate::count::{self, Profile};
@@ -82,7 +83,7 @@ pub struct Outcome {
     /// How many processes have got rewritten text, that one included.
     pub processes: usize,
     /// Processes of the group that are left unmodified, and why.
-    pub left: Vec<(i32, String)>,
+    pub left: Vec<(Pid, String)>,
     /// Where threads were seen then.
     pub seen: Option<Seen>,
     /// What the comparison has shown.
@@ -90,7 +91,7 @@ pub struct Outcome {
     /// Why it has shown nothing.
     pub not_compared: Option<String>,
     /// Of a dry run: threads that wait now in a call that a pause would end early, with EINTR.
-    pub limited_waits: Vec<(i32, &'static str)>,
+    pub limited_waits: Vec<(Tid, &'static str)>,
     /// Whether the rewritten text is in place.
     pub kept: bool,
 }

@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use fettle_kernel_events::Tally;
+use fettle_types::Pid;
 
 use crate::comparison::WorkUnit;
 use crate::error::TuneError;
@@ -57,7 +58,7 @@ impl Meter<'_> {
             Meter::Io => process_group.io_calls().ok_or_else(|| unfit("it has ended".to_owned())),
             Meter::All(tally) => {
                 let mut all = process_group.all().into_iter();
-                all.try_for_each(|member| tally.watch(member.pid as u32))
+                all.try_for_each(|member| tally.watch(member.pid))
                     .and_then(|()| tally.total())
                     .map_err(|error| unfit(error.to_string()))
             }
@@ -74,7 +75,7 @@ pub struct Printed {
     pub error: String,
 }
 
-fn work_printed(pid: i32, command: &str) -> Result<Printed, TuneError> {
+fn work_printed(pid: Pid, command: &str) -> Result<Printed, TuneError> {
     printed(command).map_err(|why| TuneError::Work { pid, command: command.to_owned(), why })
 }
 
@@ -84,7 +85,7 @@ fn work_printed(pid: i32, command: &str) -> Result<Printed, TuneError> {
 /// # Errors
 ///
 /// When it prints no number, or one that gets smaller.
-pub fn try_work(pid: i32, work: &Work) -> Result<String, TuneError> {
+pub fn try_work(pid: Pid, work: &Work) -> Result<String, TuneError> {
     let Work::Command(command) = work else { return Ok(String::new()) };
     let (first, second) = (work_printed(pid, command)?, work_printed(pid, command)?);
     if second.number < first.number {
@@ -137,9 +138,9 @@ mod tests {
         let file = folder.path().join("count");
         let tried = |command: &str| {
             let command = command.replace("FILE", file.to_str().unwrap());
-            try_work(1, &Work::Command(command)).map_err(|error| error.to_string())
+            try_work(Pid::own(), &Work::Command(command)).map_err(|error| error.to_string())
         };
-        assert_eq!(try_work(1, &Work::Calls).unwrap(), "");
+        assert_eq!(try_work(Pid::own(), &Work::Calls).unwrap(), "");
         assert_eq!(tried("echo careful >&2; echo work: 12").unwrap(), "careful");
         // Once in a while it fails, and is run again.
         let flaky = "echo x >> FILE; test $(wc -l < FILE) != 2 && wc -l < FILE";
@@ -154,7 +155,8 @@ mod tests {
     #[test]
     fn numbers_that_commands_print() {
         assert_eq!(printed("echo total: 42 of 43").unwrap().number, 42);
-        let said = try_work(1, &Work::Command("echo nothing".into())).unwrap_err().to_string();
+        let said =
+            try_work(Pid::own(), &Work::Command("echo nothing".into())).unwrap_err().to_string();
         assert!(said.contains("no number"), "{said}");
     }
 }

@@ -11,11 +11,12 @@ use fettle_tune::{
     Group, Options, ProcessGroup, Progress, Rewritten, Rounds, Stop, Target, TuneError, Wanted,
     Work, measure,
 };
+use fettle_types::Pid;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The worker that was forked first, and stays: the kernel lists children inherited over fork.
-fn worker(forker: &Running) -> i32 {
+fn worker(forker: &Running) -> Pid {
     let list = format!("/proc/{0}/task/{0}/children", forker.pid());
     let list = std::fs::read_to_string(list).unwrap();
     list.split_whitespace().next().unwrap().parse().unwrap()
@@ -29,7 +30,7 @@ fn jumps(process: &Process, codes: &[Rewritten]) -> usize {
 }
 
 /// Executable memory of no file: only Fettle makes it in this program.
-fn leftovers(pid: i32) -> Vec<String> {
+fn leftovers(pid: Pid) -> Vec<String> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let ours = |line: &&str| line.contains("r-xp") && line.split_whitespace().count() == 5;
     maps.lines().filter(ours).map(str::to_owned).collect()

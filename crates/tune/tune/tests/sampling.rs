@@ -11,6 +11,7 @@ use fettle_record::perf::PcSamples;
 use fettle_tune::count::{self, Profile};
 use fettle_tune::module::Module;
 use fettle_tune::{Group, Options, ProcessGroup, Rounds, Stop, Target, Wanted, Work, measure};
+use fettle_types::Pid;
 
 const TIME: Duration = Duration::from_secs(2);
 static NEVER: AtomicBool = AtomicBool::new(false);
@@ -75,7 +76,7 @@ fn share_that_ran(module: &Module, profile: &Profile, by: &Profile) -> f64 {
 #[test]
 fn looks_show_what_runs_as_counters_do() {
     let shell = Shell::start();
-    let process = Process::open(shell.0.id() as i32).unwrap();
+    let process = Process::open(Pid::of_child(&shell.0)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let logs: &Path = folder.path();
     let looked = fettle_tune::tune(&process, logs, &options(), Stop(&NEVER), |_| ());

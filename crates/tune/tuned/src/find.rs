@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use fettle_live::GroupKey;
+use fettle_types::Pid;
 
 use crate::rules::Rule;
 
@@ -13,7 +14,7 @@ use crate::rules::Rule;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its oldest process.
-    pub leader: i32,
+    pub leader: Pid,
     /// How many processes it has.
     pub processes: usize,
     /// The path of its program.
@@ -34,10 +35,10 @@ pub struct Finder {
 impl Finder {
     /// The process groups that rules mean, each by the first rule that matches its oldest process.
     pub fn find(&mut self, rules: &[Rule]) -> BTreeMap<GroupKey, Found> {
-        let mut groups: BTreeMap<GroupKey, Vec<(u64, i32)>> = BTreeMap::new();
+        let mut groups: BTreeMap<GroupKey, Vec<(u64, Pid)>> = BTreeMap::new();
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        let own = std::process::id() as i32;
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
+        let own = Pid::own();
         for pid in pids.filter(|pid| *pid != own) {
             if let (Some(key), Some(start)) =
                 (fettle_live::group_key(pid), fettle_live::start_time(pid))
@@ -56,7 +57,7 @@ impl Finder {
         found
     }
 
-    fn meant(&mut self, leader: i32, processes: usize, rules: &[Rule]) -> Option<Found> {
+    fn meant(&mut self, leader: Pid, processes: usize, rules: &[Rule]) -> Option<Found> {
         let program = fs::read_link(format!("/proc/{leader}/exe")).ok()?;
         // An upgraded program that still runs is what it was.
         let program = program.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
@@ -77,7 +78,7 @@ impl Finder {
 
     /// The build id of a process's program. The file is the one that runs, whatever its path leads
     /// to by now.
-    fn build_id(&mut self, pid: i32) -> Option<String> {
+    fn build_id(&mut self, pid: Pid) -> Option<String> {
         let path = format!("/proc/{pid}/exe");
         let meta = fs::metadata(&path).ok()?;
         let read = || {

@@ -453,7 +453,7 @@ mod tests {
 
     fn see(fleet: &mut Fleet, now: u64, numbers: &[u64]) {
         let found = |n: &u64| {
-            let leader = *n as i32;
+            let leader = fettle_types::Pid::try_from(*n).unwrap();
             let found =
                 Found { leader, processes: 1, program: "a".to_owned(), unit: None, rule: 0 };
             (key(*n), found)
@@ -564,7 +564,9 @@ mod tests {
     #[test]
     fn what_is_changed_already_is_known() {
         let mut fleet = fleet("");
-        let found = Found { leader: 1, processes: 1, program: "a".to_owned(), unit: None, rule: 0 };
+        let [one, two] = [1, 2].map(|number: i32| fettle_types::Pid::try_from(number).unwrap());
+        let program = "a".to_owned();
+        let found = Found { leader: one, processes: 1, program, unit: None, rule: 0 };
         let tuned = State::Tuned {
             since: 3,
             ratio: Some(0.8),
@@ -574,8 +576,8 @@ mod tests {
             undo: None,
         };
         let both =
-            BTreeMap::from([(key(1), found.clone()), (key(2), Found { leader: 2, ..found })]);
-        fleet.see(9, both, &|_| Some((1, tuned.clone())), &|found| found.leader == 1);
+            BTreeMap::from([(key(1), found.clone()), (key(2), Found { leader: two, ..found })]);
+        fleet.see(9, both, &|_| Some((1, tuned.clone())), &|found| found.leader == one);
         assert_eq!(fleet.groups()[&key(1)].state, tuned);
         // Its patches are gone, whatever the file says.
         assert_eq!(fleet.groups()[&key(2)].state, State::Waiting);

@@ -13,6 +13,7 @@ use fettle_live::Mapping;
 use fettle_locks::futex::{FutexWait, TID};
 use fettle_locks::hung::{Awaited, Waiting, cycles};
 use fettle_locks::{Names, Place};
+use fettle_types::Pid;
 use serde_json::json;
 
 use crate::locks::names::{Files, is_code};
@@ -25,7 +26,7 @@ const CALLERS: usize = 6;
 const FRAMES: usize = 16;
 
 /// Runs the command.
-pub fn run(pid: u32, as_json: bool, output: Option<&Path>) -> anyhow::Result<ExitCode> {
+pub fn run(pid: Pid, as_json: bool, output: Option<&Path>) -> anyhow::Result<ExitCode> {
     let look = Look::open(pid)?;
     let waiting = look.confirmed()?;
     let circles = cycles(&waiting.threads);
@@ -55,7 +56,7 @@ fn is_c_library(place: &Place) -> bool {
 }
 
 struct Look {
-    pid: u32,
+    pid: Pid,
     memory: File,
     maps: Vec<Mapping>,
     files: Files,
@@ -65,9 +66,9 @@ struct Look {
 const WAITERS: u32 = 0x8000_0000;
 
 impl Look {
-    fn open(pid: u32) -> anyhow::Result<Look> {
+    fn open(pid: Pid) -> anyhow::Result<Look> {
         let what = || format!("cannot look at process {pid}");
-        let maps = fettle_live::maps_of(pid as i32).with_context(what)?;
+        let maps = fettle_live::maps_of(pid).with_context(what)?;
         if maps.is_empty() {
             bail!("process {pid} has no memory: it has ended, or is the kernel's");
         }
@@ -84,7 +85,7 @@ impl Look {
             let comm = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
             threads.insert(tid, comm.unwrap_or_default().trim_end().to_owned());
         }
-        let files = Files::new(&HashMap::from([(pid, maps.clone())]));
+        let files = Files::new(&HashMap::from([(pid.unsigned(), maps.clone())]));
         Ok(Look { pid, memory, maps, files, threads })
     }
 
@@ -103,7 +104,7 @@ impl Look {
     }
 
     fn waiting(&self) -> Vec<Waiting> {
-        let pid = self.pid;
+        let (pid, number) = (self.pid, self.pid.unsigned());
         let mut found = Vec::new();
         for (tid, name) in &self.threads {
             let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
@@ -112,11 +113,11 @@ impl Look {
             let Some(call) = FutexWait::parse(&text) else { continue };
             let (awaited, holder) = self.awaited(&call);
             let start = (call.pc, call.sp);
-            let callers = stack::callers(&self.files, pid, start, FRAMES, |at| self.word(at));
+            let callers = stack::callers(&self.files, number, start, FRAMES, |at| self.word(at));
             let places = callers
                 .into_iter()
                 .filter(|at| is_code(&self.maps, *at))
-                .map(|at| self.files.place(pid, at));
+                .map(|at| self.files.place(number, at));
             let stack = places.filter(|place| !is_c_library(place)).take(CALLERS).collect();
             found.push(Waiting { tid: *tid, thread: name.clone(), awaited, holder, stack });
         }
@@ -141,7 +142,7 @@ impl Look {
     }
 
     fn lock(&self, kind: &'static str, address: u64) -> Awaited {
-        Awaited::Lock { kind, address, name: self.files.variable(self.pid, address) }
+        Awaited::Lock { kind, address, name: self.files.variable(self.pid.unsigned(), address) }
     }
 
     /// What a thread waits for, by what lies in memory; and which thread has it.
@@ -174,7 +175,7 @@ impl Look {
         if let (Some(ended), true) = (self.thread(Some(value)), now == Some(value)) {
             return (Awaited::End, Some(ended));
         }
-        let name = self.files.variable(self.pid, at);
+        let name = self.files.variable(self.pid.unsigned(), at);
         (Awaited::Unknown { address: at, name }, None)
     }
 }

@@ -101,8 +101,8 @@ enum Charge {
 /// Runs the command.
 pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
     match args.pid {
-        Some(pid) if args.hung => hung::run(pid.unsigned(), args.json, args.output.as_deref()),
-        Some(pid) => run_attached(&args, pid.unsigned()),
+        Some(pid) if args.hung => hung::run(pid, args.json, args.output.as_deref()),
+        Some(pid) => run_attached(&args, pid),
         None => run_launched(&args),
     }
 }
@@ -157,8 +157,8 @@ fn run_launched(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn run_attached(args: &LocksArgs, pid: u32) -> anyhow::Result<ExitCode> {
-    let process: Process = Target::open_settled(pid as i32)?;
+fn run_attached(args: &LocksArgs, pid: Pid) -> anyhow::Result<ExitCode> {
+    let process: Process = Target::open_settled(pid)?;
     let journals = tune::folder()?;
     let _claim = leftovers::clear(&journals, &process, args.alone)?;
     let folder = tempfile::tempdir().context("cannot make a folder for the recording")?;

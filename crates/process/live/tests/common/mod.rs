@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use fettle_live::*;
+use fettle_types::{Pid, Tid};
 
 pub const PAGE: u64 = 4096;
 /// Where tests map their code and their shared page: far from everything.
@@ -41,13 +42,13 @@ pub fn content(fd: &OwnedFd) -> Vec<u8> {
 
 #[derive(Debug, PartialEq, Eq, Clone)]
 pub enum Event {
-    Exec { pid: i32, executable: PathBuf },
-    Injected { pid: i32, error: Option<String> },
-    Born { parent: i32, pid: i32, tid: i32, birth: Birth },
-    ThreadExit { pid: i32, tid: i32 },
-    ProcessExit { pid: i32, status: ExitStatus },
-    Detached { pid: i32 },
-    SetuidExec { pid: i32, path: PathBuf },
+    Exec { pid: Pid, executable: PathBuf },
+    Injected { pid: Pid, error: Option<String> },
+    Born { parent: Option<Tid>, pid: Pid, tid: Tid, birth: Birth },
+    ThreadExit { pid: Pid, tid: Tid },
+    ProcessExit { pid: Pid, status: ExitStatus },
+    Detached { pid: Pid },
+    SetuidExec { pid: Pid, path: PathBuf },
 }
 
 /// Chooses what to inject.
@@ -59,7 +60,7 @@ pub type OnTick = Box<dyn FnMut(u32, &[Event])>;
 pub struct Recorder {
     pub events: Vec<Event>,
     pub ticks: u32,
-    pub cpu: HashMap<i32, Duration>,
+    pub cpu: HashMap<Pid, Duration>,
     pub inject: Inject,
     /// Base for the gs of new threads, counted up.
     pub next_gs: Option<u64>,
@@ -106,7 +107,7 @@ impl Recorder {
 
     /// Each thread and process is born once and ends once.
     pub fn assert_lives_are_whole(&self) {
-        let mut threads = HashMap::<i32, i32>::new();
+        let mut threads = HashMap::<Tid, Pid>::new();
         let mut processes = std::collections::HashSet::new();
         for event in &self.events {
             match event {
@@ -116,11 +117,13 @@ impl Recorder {
                 Event::Exec { pid, .. } => assert!(processes.contains(pid), "{event:?}"),
                 Event::Born { pid, tid, birth: Birth::Thread, parent } => {
                     assert!(processes.contains(pid), "{event:?}");
-                    assert!(threads.get(parent) == Some(pid) || parent == pid, "{event:?}");
+                    let sibling = parent.expect("threads have living parents");
+                    let is_of_process = threads.get(&sibling) == Some(pid);
+                    assert!(is_of_process || sibling.is_first_of(*pid), "{event:?}");
                     assert_eq!(threads.insert(*tid, *pid), None, "{event:?}");
                 }
                 Event::Born { pid, tid, .. } => {
-                    assert_eq!(pid, tid);
+                    assert!(tid.is_first_of(*pid));
                     assert!(processes.insert(*pid), "{event:?}");
                 }
                 Event::ThreadExit { pid, tid } => {
@@ -144,23 +147,23 @@ impl Session for Recorder {
         (self.inject)(stop)
     }
 
-    fn injected(&mut self, pid: i32, result: Result<(), LiveError>) {
+    fn injected(&mut self, pid: Pid, result: Result<(), LiveError>) {
         let error = result.err().map(|error| error.to_string());
         self.events.push(Event::Injected { pid, error });
     }
 
-    fn born(&mut self, parent: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64> {
+    fn born(&mut self, parent: Option<Tid>, pid: Pid, tid: Tid, birth: Birth) -> Option<u64> {
         self.events.push(Event::Born { parent, pid, tid, birth });
         let base = self.next_gs?;
         self.next_gs = Some(base + PAGE);
         Some(base)
     }
 
-    fn thread_exit(&mut self, pid: i32, tid: i32) {
+    fn thread_exit(&mut self, pid: Pid, tid: Tid) {
         self.events.push(Event::ThreadExit { pid, tid });
     }
 
-    fn process_exit(&mut self, pid: i32, status: ExitStatus, cpu: Duration) {
+    fn process_exit(&mut self, pid: Pid, status: ExitStatus, cpu: Duration) {
         self.cpu.insert(pid, cpu);
         self.events.push(Event::ProcessExit { pid, status });
     }
@@ -170,12 +173,12 @@ impl Session for Recorder {
         (self.on_tick)(self.ticks, &self.events);
     }
 
-    fn setuid_exec(&mut self, pid: i32, path: &Path) {
+    fn setuid_exec(&mut self, pid: Pid, path: &Path) {
         let path = path.to_owned();
         self.events.push(Event::SetuidExec { pid, path });
     }
 
-    fn detached(&mut self, pid: i32) {
+    fn detached(&mut self, pid: Pid) {
         self.events.push(Event::Detached { pid });
     }
 }

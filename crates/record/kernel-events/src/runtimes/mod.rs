@@ -18,6 +18,7 @@ use std::fs;
 use std::path::Path;
 
 use fettle_image::Image;
+use fettle_types::Pid;
 
 pub use layout::{At, BYTES, CONTEXTS, Found, Runtime};
 
@@ -31,7 +32,7 @@ pub struct Runtimes {
 
 impl Runtimes {
     /// The runtime of a running process.
-    pub fn identify(&mut self, pid: u32) -> Found {
+    pub fn identify(&mut self, pid: Pid) -> Found {
         match go(pid) {
             Some(runtime) => Found::Known { runtime, is_whole: true },
             None => self.python.identify(pid),
@@ -39,7 +40,7 @@ impl Runtimes {
     }
 }
 
-fn go(pid: u32) -> Option<Runtime> {
+fn go(pid: Pid) -> Option<Runtime> {
     let path = format!("/proc/{pid}/exe");
     let file = fs::File::open(&path).ok()?;
     if file.metadata().ok()?.len() > FILE_MAX || !go::is_likely(&file) {
@@ -56,7 +57,7 @@ mod tests {
     #[test]
     fn this_program_has_no_tasks() {
         let mut runtimes = Runtimes::default();
-        assert_eq!(runtimes.identify(std::process::id()), Found::Nothing);
-        assert_eq!(runtimes.identify(u32::MAX), Found::Nothing);
+        assert_eq!(runtimes.identify(Pid::own()), Found::Nothing);
+        assert_eq!(runtimes.identify(Pid::try_from(i32::MAX).unwrap()), Found::Nothing);
     }
 }

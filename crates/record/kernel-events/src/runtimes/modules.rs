@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use fettle_image::{Image, LinkAddr, Segment};
+use fettle_types::Pid;
 
 /// A file that a process has mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,13 +18,13 @@ pub(super) struct Module {
 }
 
 /// The files that a process has mapped from their beginning; none if it is gone.
-pub(super) fn modules(pid: u32) -> Vec<Module> {
+pub(super) fn modules(pid: Pid) -> Vec<Module> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     maps.lines().filter_map(|line| module(pid, line)).collect()
 }
 
 /// `START-END PERMISSIONS OFFSET DEVICE INODE PATH`
-fn module(pid: u32, line: &str) -> Option<Module> {
+fn module(pid: Pid, line: &str) -> Option<Module> {
     let mut rest = line;
     let mut next = || {
         let (word, after) = rest.split_once(' ')?;
@@ -62,11 +63,12 @@ mod tests {
     #[test]
     fn lines_of_maps_are_read() {
         let line = "7f00-8000 r--p 00000000 fe:00 77     /usr/lib/a b.so";
-        let found = module(3, line).unwrap();
+        let pid = Pid::try_from(3).unwrap();
+        let found = module(pid, line).unwrap();
         assert_eq!((found.name.as_str(), found.start), ("a b.so", 0x7f00));
         assert_eq!(found.path, PathBuf::from("/proc/3/root").join("usr/lib/a b.so"));
         for other in ["", "7f00-8000 r--p 00001000 fe:00 77 /a", "7f00-8000 rw-p 0 0:0 0 [heap]"] {
-            assert_eq!(module(3, other), None, "{other}");
+            assert_eq!(module(pid, other), None, "{other}");
         }
     }
 }

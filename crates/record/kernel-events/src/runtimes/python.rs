@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use fettle_image::{Image, LinkAddr};
+use fettle_types::Pid;
 
 use super::layout::{At, CONTEXTS, FILE_MAX, Found, Layout, Place, Runtime};
 use super::modules::{Module, file_offset, modules, symbol};
@@ -62,7 +63,7 @@ fn minor(name: &str) -> Option<u32> {
 
 impl Files {
     /// The runtime of a running process.
-    pub fn identify(&mut self, pid: u32) -> Found {
+    pub fn identify(&mut self, pid: Pid) -> Found {
         let modules = modules(pid);
         let Some(python) =
             modules.iter().filter(|module| minor(&module.name).is_some()).find_map(|module| {
@@ -135,7 +136,7 @@ fn specific(image: &Image) -> Option<u64> {
 }
 
 /// The key of thread states, once the interpreter has made it.
-fn key(pid: u32, (module, library): &(&Module, Library)) -> Option<u32> {
+fn key(pid: Pid, (module, library): &(&Module, Library)) -> Option<u32> {
     let (at, _) = library.offsets?;
     let address = library.runtime?.get().checked_sub(library.base)?;
     let address = module.start.checked_add(address)?.checked_add(at)?;
@@ -168,12 +169,12 @@ mod tests {
         };
         let mut line = [0; 2];
         std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut line).unwrap();
-        let found = Files::default().identify(child.id());
+        let found = Files::default().identify(Pid::of_child(&child));
         drop(child.stdin.take());
         child.wait().unwrap();
         let Found::Known { runtime, is_whole: false } = found else { panic!("{found:?}") };
         assert_eq!(runtime.layout.identity, CONTEXTS);
         assert_eq!(runtime.places.len(), 1);
-        assert_eq!(Files::default().identify(std::process::id()), Found::Nothing);
+        assert_eq!(Files::default().identify(Pid::own()), Found::Nothing);
     }
 }

@@ -12,19 +12,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use fettle_types::Pid;
+
 use crate::raw::{KIND, Kind, Record};
 use crate::ring;
 use crate::runtimes::layout::Place;
 use crate::runtimes::{At, Found, Runtimes};
-use crate::sys::{Map, Program};
+use crate::sys::{Map, Program, key_of};
 
 /// What happens to a process.
 #[derive(Clone, Copy, Debug)]
 enum ProcessEvent {
     /// It runs a program: another one than before, perhaps.
-    Runs(u32),
+    Runs(Pid),
     /// It was forked from one.
-    Forked { parent: u32, child: u32 },
+    Forked { parent: Pid, child: Pid },
 }
 
 /// What is attached to programs; nothing is any more once there is no list.
@@ -59,7 +61,7 @@ impl Watch {
     }
 
     /// A process runs a program.
-    pub fn runs(&self, pid: u32) {
+    pub fn runs(&self, pid: Pid) {
         // Should the thread be gone, tasks are not known: nothing else is lost.
         let _ = self.events.send(ProcessEvent::Runs(pid));
     }
@@ -73,15 +75,13 @@ impl Watch {
                 continue;
             }
             let Some(record) = Record::read(bytes) else { continue };
-            let child = match record.kind {
-                Kind::Fork => record.word(1) as u32,
-                _ => record.pid,
-            };
+            let Ok(pid) = Pid::try_from(record.pid) else { continue };
             let events = match record.kind {
-                Kind::Exec => ProcessEvent::Runs(record.pid),
-                Kind::Fork if child != record.pid => {
-                    ProcessEvent::Forked { parent: record.pid, child }
-                }
+                Kind::Exec => ProcessEvent::Runs(pid),
+                Kind::Fork => match Pid::try_from(record.word(1) as u32) {
+                    Ok(child) if child != pid => ProcessEvent::Forked { parent: pid, child },
+                    _ => continue,
+                },
                 _ => continue,
             };
             let _ = self.events.send(events);
@@ -101,7 +101,7 @@ const LAST: Duration = Duration::from_secs(10);
 
 /// A process that is looked at again.
 struct Later {
-    pid: u32,
+    pid: Pid,
     at: Instant,
     after: Duration,
 }
@@ -129,8 +129,8 @@ impl Watcher {
             match events.recv_timeout(wait) {
                 Ok(ProcessEvent::Runs(pid)) => self.runs(pid),
                 Ok(ProcessEvent::Forked { parent, child }) => {
-                    if let Ok(Some(layout)) = self.runtimes.get(&parent.to_le_bytes()) {
-                        let _ = self.runtimes.set(&child.to_le_bytes(), &layout);
+                    if let Ok(Some(layout)) = self.runtimes.get(&key_of(parent)) {
+                        let _ = self.runtimes.set(&key_of(child), &layout);
                     }
                     // It may begin what its parent has not begun.
                     if self.later.iter().any(|later| later.pid == parent) {
@@ -143,20 +143,20 @@ impl Watcher {
         }
     }
 
-    fn runs(&mut self, pid: u32) {
+    fn runs(&mut self, pid: Pid) {
         // What it was before it is no longer. That there was nothing is no error.
-        let _ = self.runtimes.remove(&pid.to_le_bytes());
+        let _ = self.runtimes.remove(&key_of(pid));
         self.later.retain(|later| later.pid != pid);
         self.look(pid, AGAIN);
     }
 
-    fn look_again(&mut self, pid: u32, after: Duration) {
+    fn look_again(&mut self, pid: Pid, after: Duration) {
         if after <= LAST {
             self.later.push(Later { pid, at: Instant::now() + after, after });
         }
     }
 
-    fn look(&mut self, pid: u32, after: Duration) {
+    fn look(&mut self, pid: Pid, after: Duration) {
         match self.known.identify(pid) {
             // The files that it runs are mapped a moment after its exec.
             Found::Nothing if after == AGAIN => self.look_again(pid, after),
@@ -173,7 +173,7 @@ impl Watcher {
                     self.attach(place);
                 }
                 // A map that is full knows the others; tasks of this one are not known then.
-                let _ = self.runtimes.set(&pid.to_le_bytes(), &runtime.layout.bytes());
+                let _ = self.runtimes.set(&key_of(pid), &runtime.layout.bytes());
                 if !is_whole {
                     self.look_again(pid, after);
                 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fettle_live::{Entry, FileMap, HookStop, LiveAddr, LiveError, Patch, Region, Request};
 use fettle_rewrite::find_object::Region as Known;
 use fettle_rewrite::{Linked, Plan};
+use fettle_types::Pid;
 
 use crate::modules::{Module, Modules};
 use crate::rewritten::Rewritten;
@@ -18,21 +19,21 @@ use super::space::{Asked, Library, Probed, Space};
 /// a process is recorded here first, so that it can be reverted even if Fettle is killed.
 pub trait UndoRecorder: Send {
     /// What a process has for its libraries, once it may have its dlopen hook patched in.
-    fn space(&mut self, pid: i32) -> Option<Space>;
+    fn space(&mut self, pid: Pid) -> Option<Space>;
 
     /// Something is about to be done, or was done.
     ///
     /// # Errors
     ///
     /// When it cannot be written down: then it must not be done.
-    fn write_down(&mut self, pid: i32, entries: Vec<Entry>) -> Result<(), LiveError>;
+    fn write_down(&mut self, pid: Pid, entries: Vec<Entry>) -> Result<(), LiveError>;
 
     /// Entry patches are about to lead a library to its rewritten text. Gives those that may be written.
     ///
     /// # Errors
     ///
     /// When the undo log cannot be written: then no patch may be written.
-    fn leading(&mut self, pid: i32, library: Opened<'_>) -> Result<Vec<Patch>, LiveError>;
+    fn leading(&mut self, pid: Pid, library: Opened<'_>) -> Result<Vec<Patch>, LiveError>;
 }
 
 /// A library that a process has opened, with the rewritten text that its entry patches will lead to.

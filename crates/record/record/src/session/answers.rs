@@ -8,6 +8,7 @@ use fettle_live::{
     Request, Session,
 };
 use fettle_trace::Mapping;
+use fettle_types::{Pid, Tid};
 
 use crate::clock;
 use crate::leaks;
@@ -28,7 +29,7 @@ impl Session for Recorder<'_> {
     fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection> {
         // At the first; all others have been begotten by it.
         if self.switches.is_none() {
-            self.follow_switches(&[stop.pid]);
+            self.follow_switches(&[stop.pid.first_thread()]);
         }
         // What ran in this process before is gone, threads and all.
         self.close_threads(stop.pid);
@@ -56,7 +57,7 @@ impl Session for Recorder<'_> {
         }
     }
 
-    fn setuid_exec(&mut self, pid: i32, path: &Path) {
+    fn setuid_exec(&mut self, pid: Pid, path: &Path) {
         self.close_threads(pid);
         self.close_process(pid, None);
         *self.done.privileged.entry(path.to_owned()).or_default() += 1;
@@ -74,18 +75,18 @@ impl Session for Recorder<'_> {
         *self.with_leak_checks.entry(module).or_insert_with(has) && leaks::are_wanted(stop.pid)
     }
 
-    fn leaving(&mut self, pid: i32, tid: i32) -> Option<u64> {
+    fn leaving(&mut self, pid: Pid, tid: Tid) -> Option<u64> {
         self.close_thread(tid, false);
         // Others may be forked with its block, and no collector empties the ring.
         self.slots.shared_block(self.processes.get(&pid)?.slots_at?)
     }
 
-    fn left(&mut self, pid: i32) {
+    fn left(&mut self, pid: Pid) {
         self.close_threads(pid);
         self.close_process(pid, None);
     }
 
-    fn joined(&mut self, pid: i32, parent: Option<i32>, threads: &[i32]) -> bool {
+    fn joined(&mut self, pid: Pid, parent: Option<Pid>, threads: &[Tid]) -> bool {
         let Some(Attached { slots_at, codes, undo_recorder }) = self.attached.take() else {
             return false;
         };
@@ -104,7 +105,7 @@ impl Session for Recorder<'_> {
             && leaks::are_wanted(pid)
     }
 
-    fn injected(&mut self, pid: i32, result: Result<(), LiveError>) {
+    fn injected(&mut self, pid: Pid, result: Result<(), LiveError>) {
         let Some(pending) = self.pending.remove(&pid) else {
             return if result.is_err() {
                 self.executed_unreadable(pid)
@@ -117,12 +118,12 @@ impl Session for Recorder<'_> {
                     process.slots_at = Some(pending.slots_at);
                     process.space = pending.space;
                 }
-                self.open_thread(pid, pending.tid, pending.slot);
+                self.open_thread(pid, pid.first_thread(), pending.slot);
                 self.map_locks(pid);
                 if pending.probed {
                     self.done.mappings.push(Mapping {
                         module: pending.module as u32,
-                        pid: pid as u32,
+                        pid: pid.unsigned(),
                         base: pending.bias,
                     });
                 }
@@ -135,11 +136,13 @@ impl Session for Recorder<'_> {
         }
     }
 
-    fn born(&mut self, parent_tid: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64> {
-        let parent = self.threads.get(&parent_tid).map(|t| (t.pid, t.slot));
-        let parent_pid = parent
-            .map(|(pid, _)| pid)
-            .or_else(|| self.processes.contains_key(&parent_tid).then_some(parent_tid));
+    fn born(&mut self, parent_tid: Option<Tid>, pid: Pid, tid: Tid, birth: Birth) -> Option<u64> {
+        let parent = parent_tid.and_then(|parent| self.threads.get(&parent));
+        let parent = parent.map(|t| (t.pid, t.slot));
+        // A first thread without a slot is known as its process.
+        let known = |pid: &Pid| self.processes.contains_key(pid);
+        let parent_pid =
+            parent.map(|(pid, _)| pid).or_else(|| parent_tid.map(Tid::as_process).filter(known));
         if !matches!(birth, Birth::Thread) {
             if let Some(parent) = parent_pid {
                 self.give_hook(parent);
@@ -178,13 +181,13 @@ impl Session for Recorder<'_> {
         Some(address)
     }
 
-    fn signalled(&mut self, tid: i32) {
+    fn signalled(&mut self, tid: Tid) {
         if let (Some(sampled), Some(state)) = (&mut self.sampled, self.threads.get(&tid)) {
             sampled.signalled(state.index, clock::tsc());
         }
     }
 
-    fn dlopen_hook(&mut self, pid: i32, at: LiveAddr) -> Option<DlopenHook> {
+    fn dlopen_hook(&mut self, pid: Pid, at: LiveAddr) -> Option<DlopenHook> {
         self.give_hook(pid);
         self.processes.get(&pid)?.space.as_ref()?.dlopen_hook(at)
     }
@@ -229,9 +232,9 @@ impl Session for Recorder<'_> {
         (found == agent).then_some(LiveAddr(start + u64::from(otherwise)))
     }
 
-    fn outlived(&mut self, living: &[i32]) {
+    fn outlived(&mut self, living: &[Pid]) {
         const NAMED: usize = 3;
-        let name = |pid: &i32| format!("{} ({pid})", task::account(*pid, *pid).name);
+        let name = |pid: &Pid| format!("{} ({pid})", task::account(*pid, pid.first_thread()).name);
         let names: Vec<String> = living.iter().take(NAMED).map(name).collect();
         let others = match living.len().saturating_sub(NAMED) {
             0 => String::new(),
@@ -250,25 +253,25 @@ impl Session for Recorder<'_> {
         }
     }
 
-    fn letting_go(&mut self, _pid: i32, tid: i32) {
+    fn letting_go(&mut self, _pid: Pid, tid: Tid) {
         // Later it shares what it writes to with its children.
         self.close_thread(tid, false);
     }
 
-    fn thread_ending(&mut self, pid: i32, tid: i32) {
+    fn thread_ending(&mut self, pid: Pid, tid: Tid) {
         if let Some(state) = self.threads.get_mut(&tid) {
             state.end = Some(task::account(pid, tid));
         }
-        if pid == tid {
+        if tid.is_first_of(pid) {
             self.report_limit(pid);
         }
     }
 
-    fn thread_exit(&mut self, _pid: i32, tid: i32) {
+    fn thread_exit(&mut self, _pid: Pid, tid: Tid) {
         self.close_thread(tid, true);
     }
 
-    fn process_exit(&mut self, pid: i32, status: ExitStatus, cpu: Duration) {
+    fn process_exit(&mut self, pid: Pid, status: ExitStatus, cpu: Duration) {
         self.close_threads(pid);
         let _ = cpu;
         self.close_process(pid, Some(status));

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use fettle_live::{ExitStatus, LiveAddr};
 use fettle_trace::{ClockPair, Manifest, Mapping, Process, TraceWriter};
+use fettle_types::{Pid, Tid};
 
 use crate::clock;
 use crate::libraries::{Libraries, UndoRecorder};
@@ -39,9 +40,9 @@ pub struct Recorder<'a> {
     pub write_error: Option<fettle_trace::Error>,
     free: Vec<u32>,
     next_slot: u32,
-    threads: HashMap<i32, ThreadState>,
-    processes: HashMap<i32, ProcessState>,
-    pending: HashMap<i32, Pending>,
+    threads: HashMap<Tid, ThreadState>,
+    processes: HashMap<Pid, ProcessState>,
+    pending: HashMap<Pid, Pending>,
     /// For modules that were executed, whether they have a run-time that looks for leaks.
     with_leak_checks: HashMap<usize, bool>,
     /// What processes have that run already, if those are recorded.
@@ -182,11 +183,11 @@ impl<'a> Recorder<'a> {
 
     /// Ends the session: what is still running is left running, its slots are read as they are.
     pub fn end(mut self) -> (Modules, TraceWriter, Done, Vec<String>, Option<fettle_trace::Error>) {
-        let tids: Vec<i32> = self.threads.keys().copied().collect();
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
         for tid in tids {
             self.close_thread(tid, false);
         }
-        let pids: Vec<i32> = self.processes.keys().copied().collect();
+        let pids: Vec<Pid> = self.processes.keys().copied().collect();
         for pid in pids {
             self.close_process(pid, None);
         }
@@ -242,16 +243,16 @@ impl<'a> Recorder<'a> {
     }
 
     /// Takes down what lies where in a process, for the names of locks and of places.
-    fn map_locks(&mut self, pid: i32) {
+    fn map_locks(&mut self, pid: Pid) {
         if let Some(locking) = &mut self.done.locking {
             locking.map(pid);
         }
     }
 
     /// A module of a process has its rewritten text mapped.
-    fn mapped(&mut self, pid: i32, code: &Rewritten) {
+    fn mapped(&mut self, pid: Pid, code: &Rewritten) {
         let Rewritten { module, text, text_len, bias } = code;
-        let (module_id, process) = (*module as u32, pid as u32);
+        let (module_id, process) = (*module as u32, pid.unsigned());
         self.done.mappings.push(Mapping { module: module_id, pid: process, base: *bias });
         if let Some(sampled) = &mut self.sampled {
             sampled.add_code(pid, text.0, *text_len, *module);
@@ -259,7 +260,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Takes over what a process that ran before has got for its libraries meanwhile.
-    fn give_hook(&mut self, pid: i32) {
+    fn give_hook(&mut self, pid: Pid) {
         let undo_recorder =
             self.attached.as_mut().and_then(|attached| attached.undo_recorder.as_mut());
         if let (Some(undo_recorder), Some(process)) = (undo_recorder, self.processes.get_mut(&pid))
@@ -270,7 +271,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    fn close_process(&mut self, pid: i32, status: Option<ExitStatus>) {
+    fn close_process(&mut self, pid: Pid, status: Option<ExitStatus>) {
         let Some(process) = self.processes.remove(&pid) else { return };
         let (exit_code, exit_signal) = match status {
             Some(ExitStatus::Code(code)) => (Some(code), None),
@@ -278,8 +279,8 @@ impl<'a> Recorder<'a> {
             None => (None, None),
         };
         self.done.processes.push(Process {
-            pid: pid as u32,
-            parent: process.parent.map(|p| p as u32),
+            pid: pid.unsigned(),
+            parent: process.parent.map(Pid::unsigned),
             command: process.command,
             start_ns: process.start_tsc,
             end_ns: clock::tsc(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::SkipReason;
 use fettle_live::{ExecStop, FaultStop, FileMap, Injection, LiveAddr, Prot};
+use fettle_types::Pid;
 
 use crate::room::{AddressSpace, find_gap, slots_from};
 use crate::slots::ALIVE_AT;
@@ -89,12 +90,10 @@ impl<'a> Recorder<'a> {
             return Err(self.why_no_probe(module).to_owned());
         }
         let slot = self.take_slot().ok_or_else(|| self.why_no_slot().to_owned())?;
-        let base = self.slots.prepare(slot, stop.pid, stop.pid, slots_at.0);
+        let base = self.slots.prepare(slot, stop.pid, stop.pid.first_thread(), slots_at.0);
         injection.gs_base = Some(base.ok_or_else(|| "there is no memory for it".to_owned())?);
-        self.pending.insert(
-            stop.pid,
-            Pending { space, probed, tid: stop.pid, slot, slots_at: slots_at.0, module, bias },
-        );
+        let pending = Pending { space, probed, slot, slots_at: slots_at.0, module, bias };
+        self.pending.insert(stop.pid, pending);
         Ok(injection)
     }
 
@@ -134,7 +133,7 @@ impl<'a> Recorder<'a> {
 
     /// Notes what ran without probes, once.
     /// A process executes a file that may be executed but not read, so neither may its memory.
-    pub(super) fn executed_unreadable(&mut self, pid: i32) {
+    pub(super) fn executed_unreadable(&mut self, pid: Pid) {
         self.close_threads(pid);
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let name = name.trim_end().to_owned();
@@ -164,7 +163,7 @@ pub(super) fn executed_as(stop: &ExecStop<'_>) -> PathBuf {
 }
 
 /// What a process's program goes by that was executed as `given`, and is the file `real`.
-pub fn called(pid: i32, given: &Path, real: PathBuf) -> PathBuf {
+pub fn called(pid: Pid, given: &Path, real: PathBuf) -> PathBuf {
     let folder = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
     let given = folder.join(given);
     let file = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();

@@ -1,11 +1,13 @@
 //! What is known of threads, processes and injections on their way.
 
+use fettle_types::Pid;
+
 use crate::libraries::Space;
 use crate::task;
 
 /// What is known of a process.
 pub(super) struct ProcessState {
-    pub(super) parent: Option<i32>,
+    pub(super) parent: Option<Pid>,
     pub(super) command: String,
     pub(super) start_tsc: u64,
     /// Where the slots are mapped, if its code was rewritten.
@@ -19,7 +21,6 @@ pub(super) struct Pending {
     pub(super) space: Option<Space>,
     /// The main program has rewritten text.
     pub(super) probed: bool,
-    pub(super) tid: i32,
     pub(super) slot: u32,
     pub(super) slots_at: u64,
     pub(super) module: usize,
@@ -30,7 +31,7 @@ pub(super) struct Pending {
 pub(super) struct ThreadState {
     pub(super) index: u32,
     pub(super) slot: u32,
-    pub(super) pid: i32,
+    pub(super) pid: Pid,
     pub(super) start_tsc: u64,
     /// CPU time that it had used before.
     pub(super) start_cpu_ns: Option<u64>,

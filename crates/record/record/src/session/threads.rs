@@ -5,6 +5,7 @@ use fettle_abi::record::CallRecord;
 use fettle_code::Mode;
 use fettle_rewrite::PlannedFunction;
 use fettle_trace::{OpenCall, Thread, Total, UserValue};
+use fettle_types::{Pid, Tid};
 
 use crate::clock;
 use crate::locking;
@@ -36,7 +37,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Takes down what a thread has left of locks.
-    fn take_locks(&mut self, state: &ThreadState, tid: i32, end: u64) {
+    fn take_locks(&mut self, state: &ThreadState, tid: Tid, end: u64) {
         let Some(locking) = &mut self.done.locking else { return };
         // As it is now, if the process is still alive.
         locking.map(state.pid);
@@ -44,7 +45,8 @@ impl<'a> Recorder<'a> {
             Ok(table) if table.is_empty() => {}
             Ok(table) => {
                 let name = self.done.threads[state.index as usize].name.clone();
-                let (pid, tid, start) = (state.pid as u32, tid as u32, state.start_tsc);
+                let (pid, tid) = (state.pid.unsigned(), tid.unsigned());
+                let start = state.start_tsc;
                 let table = locking::ThreadTable { pid, tid, name, start, end, ..table };
                 locking.threads.push(table);
             }
@@ -65,14 +67,14 @@ impl<'a> Recorder<'a> {
         Some(slot)
     }
 
-    pub(super) fn open_thread(&mut self, pid: i32, tid: i32, slot: u32) {
+    pub(super) fn open_thread(&mut self, pid: Pid, tid: Tid, slot: u32) {
         let index = self.done.threads.len() as u32;
         let start_tsc = clock::tsc();
         let account = task::account(pid, tid);
         self.done.threads.push(Thread {
             index,
-            pid: pid as u32,
-            tid: tid as u32,
+            pid: pid.unsigned(),
+            tid: tid.unsigned(),
             name: account.name,
             ..Thread::default()
         });
@@ -86,7 +88,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// A process that has limited its address space to less than our memory could map nothing more.
-    pub(super) fn report_limit(&mut self, pid: i32) {
+    pub(super) fn report_limit(&mut self, pid: Pid) {
         let ours = self.processes.get(&pid).filter(|process| process.slots_at.is_some());
         let Some((process, limit)) = ours.zip(task::address_limit(pid)) else { return };
         if limit < self.slots.layout().size() {
@@ -104,7 +106,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Records from now on when threads and their descendants are off-CPU.
-    pub(super) fn follow_switches(&mut self, threads: &[i32]) {
+    pub(super) fn follow_switches(&mut self, threads: &[Tid]) {
         if self.switches_refused {
             return;
         }
@@ -124,12 +126,12 @@ impl<'a> Recorder<'a> {
 
     /// Takes the kernel's records of switches: of all threads what is clear, or of one that is `closing`
     /// everything; then answers when that one ended, if it did.
-    pub(super) fn drain_switches(&mut self, closing: Option<i32>) -> Option<u64> {
+    pub(super) fn drain_switches(&mut self, closing: Option<Tid>) -> Option<u64> {
         let switches = self.switches.as_mut()?;
         let (threads, writer) = (&self.threads, &mut self.writer);
         let (error, done) = (&mut self.write_error, &mut self.done);
         let sampled = &mut self.sampled;
-        let notify = |tid: i32, out: Out| {
+        let notify = |tid: Tid, out: Out| {
             let (Some(state), Some(writer)) = (threads.get(&tid), writer.as_mut()) else { return };
             let Out { off, on, preempted } = out;
             if let Some(sampled) = sampled.as_mut() {
@@ -159,7 +161,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Reads the last of a thread's slot and gives the slot back if its thread is `gone`.
-    pub(super) fn close_thread(&mut self, tid: i32, gone: bool) {
+    pub(super) fn close_thread(&mut self, tid: Tid, gone: bool) {
         let end_tsc = self.drain_switches(Some(tid)).unwrap_or_else(clock::tsc);
         let Some(mut state) = self.threads.remove(&tid) else { return };
         let end = state.end.take().unwrap_or_else(|| task::account(state.pid, tid));
@@ -312,8 +314,8 @@ impl<'a> Recorder<'a> {
     }
 
     /// All threads of a process are gone.
-    pub(super) fn close_threads(&mut self, pid: i32) {
-        let tids: Vec<i32> =
+    pub(super) fn close_threads(&mut self, pid: Pid) {
+        let tids: Vec<Tid> =
             self.threads.iter().filter(|(_, t)| t.pid == pid).map(|(tid, _)| *tid).collect();
         for tid in tids {
             self.close_thread(tid, true);

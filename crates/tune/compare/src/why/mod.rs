@@ -20,6 +20,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use fettle_kernel_events::Tally;
+use fettle_types::Tid;
 use serde::Serialize;
 
 use crate::agent::{Agent, Stamp};
@@ -333,7 +334,10 @@ impl Session<'_, '_> {
             let system = self.agents[system].system().to_string();
             let made = divided.iter().zip(&calls);
             let made: Vec<Made> = made
-                .filter_map(|(found, call)| Some(Made { tid: found.as_ref()?.0, call: *call }))
+                .filter_map(|(found, call)| {
+                    let tid = Tid::try_from(found.as_ref()?.0).ok()?;
+                    Some(Made { tid, call: *call })
+                })
                 .collect();
             let path =
                 folder.join(format!("{name}-{}.fettle", system.replace(['/', ' ', ':'], "-")));

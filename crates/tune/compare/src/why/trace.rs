@@ -9,6 +9,7 @@ use fettle_trace::{
     Clock, EventField, EventWriter, FieldType, Finish, KindId, Manifest, ProbeMode, Process,
     Thread, TraceWriter,
 };
+use fettle_types::{Pid, Tid};
 
 use super::steps::Call;
 use super::watch::Raw;
@@ -18,7 +19,7 @@ use crate::processes;
 /// A call, with the thread of this kernel that it was made by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Made {
-    pub(super) tid: u32,
+    pub(super) tid: Tid,
     pub(super) call: Call,
 }
 
@@ -26,7 +27,7 @@ pub(super) struct Made {
 pub(super) fn write(
     path: &Path,
     (system, name): (&str, &str),
-    pid: u32,
+    pid: Pid,
     raw: &[Raw],
     made: &[Made],
 ) -> Result<(), CompareError> {
@@ -55,7 +56,7 @@ pub(super) fn write(
     let end = events.writer.kind("hosted_end", &[tid, number])?;
     let text = u64::from(events.writer.text(name));
     for (number, made) in made.iter().enumerate() {
-        let (tid, number) = (u64::from(made.tid), number as u64);
+        let (tid, number) = (u64::from(made.tid.unsigned()), number as u64);
         let (begin_ns, end_ns) = (since_begin(made.call.begin_ns), since_begin(made.call.end_ns));
         events.writer.push(call, begin_ns, made.call.from, &[tid, number, text])?;
         events.writer.push(end, end_ns, made.call.from, &[tid, number])?;
@@ -68,7 +69,7 @@ pub(super) fn write(
 }
 
 /// The processes and threads that there are now.
-fn tables(pid: u32, end_ns: u64) -> (Vec<Process>, Vec<Thread>) {
+fn tables(pid: Pid, end_ns: u64) -> (Vec<Process>, Vec<Thread>) {
     let read = |path: String| std::fs::read(path).unwrap_or_default();
     let text =
         |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).replace('\0', " ").trim().to_owned();
@@ -79,10 +80,11 @@ fn tables(pid: u32, end_ns: u64) -> (Vec<Process>, Vec<Thread>) {
             // What gVisor runs programs in has no command line.
             command = text(read(format!("/proc/{pid}/comm")));
         }
-        all.push(Process { pid, command, end_ns, ..Process::default() });
+        all.push(Process { pid: pid.unsigned(), command, end_ns, ..Process::default() });
         for tid in processes::threads(pid) {
             let name = text(read(format!("/proc/{pid}/task/{tid}/comm")));
             let index = threads.len() as u32;
+            let (pid, tid) = (pid.unsigned(), tid.unsigned());
             threads.push(Thread { index, pid, tid, name, end_ns, ..Thread::default() });
         }
     }

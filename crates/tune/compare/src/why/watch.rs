@@ -4,6 +4,7 @@ use std::convert::Infallible;
 
 use fettle_kernel_events::raw::{self, Kind};
 use fettle_kernel_events::{Capture, Options, ring};
+use fettle_types::Pid;
 
 use super::steps::{HostCall, Record, What};
 use crate::error::CompareError;
@@ -43,7 +44,7 @@ impl Watch {
     /// records where some were lost.
     pub(crate) fn during<T>(
         &mut self,
-        pid: u32,
+        pid: Pid,
         work: impl FnOnce() -> Result<T, CompareError>,
     ) -> Result<(T, Option<Vec<Raw>>), CompareError> {
         self.capture.processes().observe_tree(pid)?;

@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use fettle_types::Pid;
+
 /// Ended, with its folder, when this is dropped.
 pub struct Running {
     pub folder: PathBuf,
@@ -30,8 +32,8 @@ impl Running {
         Running { folder, child, out }
     }
 
-    pub fn pid(&self) -> i32 {
-        self.child.id() as i32
+    pub fn pid(&self) -> Pid {
+        Pid::of_child(&self.child)
     }
 
     /// Where undo logs go.
