@@ -37,6 +37,8 @@ enum Chore {
     JarTorture(jar::Options),
     /// Runs SQLite, Lua, tcc and the like as jars and compares them with QEMU
     JarPrograms(jar::real::Options),
+    /// Runs a jar for small devices in MicroEmulator and one for Android through D8
+    JarDevices(jar::devices::Options),
     /// Builds the kernel lab, boots it in QEMU, finds its races, and measures what locks cost it
     Lab(lab::Options),
     /// Benchmarks
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Chore::JarPrograms(options) => {
             jar::real::run(&options).map(|tally| tally.failed.is_empty())
         }
+        Chore::JarDevices(options) => jar::devices::run(&options),
         Chore::Lab(options) => lab::run(&options),
         Chore::Bench(which) => bench::run(&which),
         Chore::Papers(options) => papers::run(&options),

@@ -3,6 +3,7 @@
 //! Each program is compiled, run by QEMU, translated and run by a JVM. What QEMU says is right. A
 //! program that QEMU itself does not bring to a normal end shows nothing and is left out.
 
+pub mod devices;
 mod jvm;
 mod programs;
 pub mod projects;

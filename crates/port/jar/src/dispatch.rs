@@ -9,6 +9,7 @@ use crate::emit::{CALL, Method, RUNTIME};
 use crate::ir::{Rep, Ty, Var};
 use crate::op;
 use crate::signature::{Returns, THREAD, results_in_thread, slots, thread_field};
+use crate::target::Target;
 
 /// Cases of one table: each is about 25 bytes.
 const CASES: usize = 250;
@@ -24,12 +25,12 @@ fn parameters() -> Vec<Type> {
 }
 
 /// The classes that indirect calls need. `targets` are in the order of their addresses.
-pub fn classes(folder: &str, targets: &[(u32, &Method)]) -> Vec<Class> {
+pub fn classes(target: Target, folder: &str, targets: &[(u32, &Method)]) -> Vec<Class> {
     let mut classes = Vec::new();
     let mut adapters = Vec::new();
     for (number, group) in targets.chunks(ADAPTERS).enumerate() {
         let name = format!("{folder}Adapters{number}");
-        let mut class = Class::new(&name, "java/lang/Object");
+        let mut class = Class::new(target, &name, "java/lang/Object");
         for (address, method) in group {
             let adapter = adapter_name(*address);
             let code = adapter_code(method, &mut class.pool);
@@ -38,7 +39,7 @@ pub fn classes(folder: &str, targets: &[(u32, &Method)]) -> Vec<Class> {
         }
         classes.push(class);
     }
-    let mut dispatch = Class::new(&format!("{folder}Dispatch"), "java/lang/Object");
+    let mut dispatch = Class::new(target, &format!("{folder}Dispatch"), "java/lang/Object");
     let groups: Vec<&[(u32, String)]> = adapters.chunks(CASES).collect();
     for (number, group) in groups.iter().enumerate() {
         let code = table(group, &mut dispatch.pool);

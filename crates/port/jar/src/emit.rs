@@ -22,6 +22,7 @@ use crate::flow::{Live, Liveness};
 use crate::ir::{Bin, BlockId, Callee, End, Expr, Fp, Function, Rep, Stmt, Ty, Var};
 use crate::op;
 use crate::signature::{Returns, Signature, THREAD, results_in_thread, slots, thread_field};
+use crate::target::Target;
 use crate::unwind::Regions;
 
 /// The package of the runtime.
@@ -30,9 +31,6 @@ pub const RUNTIME: &str = "io/github/fettle/jvm/";
 pub const CALL: &str = "(Lio/github/fettle/jvm/GuestThread;IIIIII)J";
 const VAR_HANDLE: &str = "java/lang/invoke/VarHandle";
 const THROWABLE: &str = "java/lang/Throwable";
-/// What the host throws where MIPS has a fault, which the program may handle.
-const FAULTS: [&str; 3] =
-    ["IndexOutOfBoundsException", "ArithmeticException", "StackOverflowError"];
 /// The descriptor of the method that handles a fault: thread, exception, stack pointer.
 const FAULT: &str = "(Lio/github/fettle/jvm/GuestThread;Ljava/lang/Throwable;I)Ljava/lang/Error;";
 
@@ -85,6 +83,8 @@ pub struct Program {
     pub interruptible: bool,
     /// Source lines of instructions.
     pub lines: Lines,
+    /// What it is to run on.
+    pub target: Target,
 }
 
 impl Program {

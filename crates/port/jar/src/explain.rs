@@ -20,7 +20,8 @@ pub fn explain(image: &Image, name: &str) -> Result<Option<String>, Error> {
     let mut out = String::new();
     for function in lifted.functions.iter().filter(|function| is_named(&shared, function, name)) {
         let method = &shared.methods[&function.entry];
-        let mut class = Class::new(&method.class, "java/lang/Object").with_listings();
+        let mut class =
+            Class::new(shared.target, &method.class, "java/lang/Object").with_listings();
         let largest = split::add(&shared, function, &lifted.summaries, &mut class)?;
         // Writing to a string does not fail.
         let _ = writeln!(out, "{name} at {:#x}", function.entry);

@@ -88,7 +88,7 @@ fn whole_word(helper: &Helper, arguments: &[Expr]) -> Option<Expr> {
             None
         }
     })?;
-    Some(Expr::Load(Width::I32, Box::new(word_start(high, low, big)?), 0))
+    Some(Expr::Load(Width::Unaligned, Box::new(word_start(high, low, big)?), 0))
 }
 
 /// The same of stores, which follow one another.
@@ -120,7 +120,7 @@ fn whole_store(first: &Stmt, second: &Stmt) -> Option<Stmt> {
     if value != same || value.loads() {
         return None;
     }
-    Some(Stmt::Store(Width::I32, word_start(high, low, big)?, value.clone()))
+    Some(Stmt::Store(Width::Unaligned, word_start(high, low, big)?, value.clone()))
 }
 
 /// Where the word begins whose most and least significant bytes are at these addresses.

@@ -99,6 +99,8 @@ pub enum Width {
     S16,
     U16,
     I32,
+    /// A word that need not be aligned.
+    Unaligned,
     F32,
     F64,
 }

@@ -6,21 +6,35 @@ use object::read::elf::{ElfFile32, ProgramHeader as _};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
+use crate::classfile::preverify;
 use crate::error::Error;
 use crate::image::Image;
 use crate::program::Translated;
+use crate::target::Target;
 
-/// The runtime, compiled when fettle was built; empty if there was no JDK.
-static RUNTIME: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/runtime.rs"));
+/// The runtimes, compiled when fettle was built; empty if there was no JDK.
+mod runtimes {
+    include!(concat!(env!("OUT_DIR"), "/runtime.rs"));
+
+    /// The classes of a target's runtime.
+    pub(super) fn of(target: crate::target::Target) -> &'static [(&'static str, &'static [u8])] {
+        match target {
+            crate::target::Target::Java => JAVA,
+            crate::target::Target::Android => ANDROID,
+            crate::target::Target::Cldc => CLDC,
+        }
+    }
+}
 
 /// Whether this fettle has the Java runtime that every jar needs.
 pub fn has_runtime() -> bool {
-    !RUNTIME.is_empty()
+    !runtimes::of(Target::Java).is_empty()
 }
 
 /// The jar of a program. The same program always gives the same bytes.
 pub fn write(image: &Image, translated: &Translated) -> Result<Vec<u8>, Error> {
-    if !has_runtime() {
+    let runtime = runtimes::of(translated.target);
+    if runtime.is_empty() {
         return Err(Error::NoRuntime);
     }
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
@@ -38,8 +52,15 @@ pub fn write(image: &Image, translated: &Translated) -> Result<Vec<u8>, Error> {
     for (name, bytes) in &translated.classes {
         add(name, bytes)?;
     }
-    for (name, bytes) in RUNTIME {
-        add(name, bytes)?;
+    for (name, bytes) in runtime {
+        match translated.target {
+            Target::Cldc => {
+                let bytes = preverify(bytes)
+                    .ok_or_else(|| Error::Jar(format!("{name} cannot be preverified")))?;
+                add(name, &bytes)?;
+            }
+            _ => add(name, bytes)?,
+        }
     }
     let bytes = zip.finish().map_err(|e| Error::Jar(e.to_string()))?;
     Ok(bytes.into_inner())
@@ -50,20 +71,38 @@ const EXPORTS: &str = "Add-Exports: java.base/jdk.internal.misc\r\n";
 
 fn manifest(translated: &Translated) -> String {
     let package = translated.folder.trim_end_matches('/').replace('/', ".");
-    let main = match translated.library {
-        true => format!("Automatic-Module-Name: {package}\r\n"),
-        false => format!("Main-Class: {package}.Main\r\n"),
-    };
-    // A line has at most 72 bytes; what is longer goes on behind a space.
     let mut text = String::from("Manifest-Version: 1.0\r\n");
-    let mut rest = main.as_str();
+    match translated.library {
+        true => add_line(&mut text, &format!("Automatic-Module-Name: {package}\r\n")),
+        false => add_line(&mut text, &format!("Main-Class: {package}.Main\r\n")),
+    }
+    match translated.target {
+        Target::Java => text += EXPORTS,
+        Target::Android => {}
+        Target::Cldc => {
+            let name = package.rsplit('.').next().unwrap_or(&package);
+            add_line(&mut text, &format!("MIDlet-1: {name},,{package}.Midlet\r\n"));
+            add_line(&mut text, &format!("MIDlet-Name: {name}\r\n"));
+            text += MIDLET_ATTRIBUTES;
+        }
+    }
+    text + "\r\n"
+}
+
+/// What devices want to know of a MIDlet besides.
+const MIDLET_ATTRIBUTES: &str = "MIDlet-Version: 1.0\r\nMIDlet-Vendor: unknown\r\n\
+    MicroEdition-Configuration: CLDC-1.1\r\nMicroEdition-Profile: MIDP-2.0\r\n";
+
+/// Adds an attribute. A line has at most 72 bytes; what is longer goes on behind a space.
+fn add_line(text: &mut String, line: &str) {
+    let mut rest = line;
     while rest.len() > 72 {
         let (line, more) = rest.split_at(if text.ends_with(' ') { 69 } else { 70 });
-        text += line;
-        text += "\r\n ";
+        *text += line;
+        *text += "\r\n ";
         rest = more;
     }
-    text + rest + EXPORTS + "\r\n"
+    *text += rest;
 }
 
 /// The part of the file that is loaded: its sections and symbols are left out.

@@ -35,6 +35,7 @@ mod program;
 mod replaced;
 mod signature;
 mod split;
+mod target;
 mod unwind;
 
 pub use error::Error;
@@ -44,3 +45,4 @@ pub use jar::{has_runtime, write};
 pub use options::{Capacity, Interface, Options, Output, is_qualified_name};
 pub use program::{Problem, Report, Translated, translate};
 pub use split::METHOD_MAX;
+pub use target::Target;

@@ -11,6 +11,7 @@ use crate::emit::{Method, Program, Role};
 use crate::flow::Summaries;
 use crate::ir::Function;
 use crate::signature::Signature;
+use crate::target::Target;
 
 /// Steps of the functions of one class. A step takes about ten bytes and hardly ever more than one
 /// constant, of which a class may have 65,535; larger classes would be loaded for little.
@@ -82,6 +83,7 @@ pub fn methods(
     summaries: &Summaries,
     lines: &Lines,
     folder: &str,
+    target: Target,
 ) -> FxHashMap<u32, Method> {
     let (names, open) = (FxHashSet::default(), FxHashMap::default());
     let mut classes = Classes { lines, folder, names, open };
@@ -93,6 +95,10 @@ pub fn methods(
         let class = classes.of(source, steps);
         let summary = &summaries[&function.entry];
         let mut name = java_name(&function.name);
+        if target != Target::Java {
+            // Older class files, and those of Android, know names of Java's language only.
+            name = identifier(&name);
+        }
         if !used.insert(name.clone()) {
             name = format!("{name}_{:x}", function.entry);
             used.insert(name.clone());
@@ -120,7 +126,7 @@ fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// A name that Java's compiler takes for a class.
+/// A name that Java's compiler takes for a class or method.
 fn identifier(name: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = name.chars().take(NAME_MAX).map(legal).collect();

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::image::Image;
+use crate::target::Target;
 
 /// What is asked of a translation beside the file.
 #[derive(Clone, Debug)]
@@ -15,6 +16,8 @@ pub struct Options {
     /// Whether loops and functions ask if they are to end: a guest that computes without system calls can
     /// then be interrupted, and its fuel counts.
     pub interruptible: bool,
+    /// What the jar is to run on.
+    pub target: Target,
 }
 
 /// A Java interface with the exported functions, made of their prototypes.
@@ -53,6 +56,7 @@ impl Default for Options {
             exports: Vec::new(),
             interface: None,
             interruptible: false,
+            target: Target::Java,
         }
     }
 }

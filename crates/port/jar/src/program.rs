@@ -21,6 +21,7 @@ use crate::op;
 use crate::options::Options;
 use crate::replaced;
 use crate::split;
+use crate::target::Target;
 use crate::unwind::{self, Regions};
 
 /// A translated program.
@@ -33,6 +34,8 @@ pub struct Translated {
     pub(crate) folder: String,
     /// Whether Java calls it, instead of starting it.
     pub(crate) library: bool,
+    /// What it is to run on.
+    pub(crate) target: Target,
 }
 
 /// What a translation did.
@@ -183,7 +186,7 @@ pub fn translate(image: &Image, options: &Options) -> Result<Translated, Error> 
     }
     for (name, functions) in by_class {
         let source = names::source(&program, functions[0].entry);
-        let mut class = Class::new(name, "java/lang/Object").with_source(source);
+        let mut class = Class::new(program.target, name, "java/lang/Object").with_source(source);
         for function in functions {
             let before = class.bytecode();
             let largest = split::add(&program, function, &lifted.summaries, &mut class)?;
@@ -207,7 +210,7 @@ pub fn translate(image: &Image, options: &Options) -> Result<Translated, Error> 
         .map(|(address, method)| (*address, method))
         .collect();
     targets.sort_by_key(|(address, _)| *address);
-    for class in dispatch::classes(&program.folder, &targets) {
+    for class in dispatch::classes(program.target, &program.folder, &targets) {
         finish(class, &mut classes)?;
     }
     finish(code_class(&program, &exported), &mut classes)?;
@@ -215,10 +218,19 @@ pub fn translate(image: &Image, options: &Options) -> Result<Translated, Error> 
     if !library {
         finish(main_class(&program), &mut classes)?;
     }
+    if options.target == Target::Cldc {
+        finish(midlet_class(&program), &mut classes)?;
+    }
     for class in interface::classes(image, &program, options)? {
         finish(class, &mut classes)?;
     }
-    Ok(Translated { classes, summary: report, folder: program.folder, library })
+    Ok(Translated {
+        classes,
+        summary: report,
+        folder: program.folder,
+        library,
+        target: options.target,
+    })
 }
 
 /// What all methods share.
@@ -226,9 +238,11 @@ pub fn shared(image: &Image, lifted: &Lifted, options: &Options) -> Program {
     let regions = lifted.regions.clone();
     let lines = Lines::read(image);
     let folder = options.folder();
-    let methods = names::methods(&lifted.functions, &lifted.summaries, &lines, &folder);
+    let methods =
+        names::methods(&lifted.functions, &lifted.summaries, &lines, &folder, options.target);
     let (big_endian, interruptible) = (image.big_endian, options.interruptible);
-    Program { methods, big_endian, regions, folder, interruptible, lines }
+    let target = options.target;
+    Program { methods, big_endian, regions, folder, interruptible, lines, target }
 }
 
 fn finish(class: Class, classes: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Error> {
@@ -287,7 +301,7 @@ fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
 fn code_class(program: &Program, exported: &[(String, u32)]) -> Class {
     let name = program.class("Program");
     let parent = format!("{RUNTIME}GuestCode");
-    let mut class = Class::new(&name, &parent);
+    let mut class = Class::new(program.target, &name, &parent);
     let this = Type::Object(name);
     let mut code = Code::new(vec![this.clone()]);
     code.local(op::ALOAD, 0, 1);
@@ -322,19 +336,45 @@ fn code_class(program: &Program, exported: &[(String, u32)]) -> Class {
     class
 }
 
+/// The class that a small device starts.
+fn midlet_class(program: &Program) -> Class {
+    let parent = format!("{RUNTIME}Midlet");
+    let name = program.class("Midlet");
+    let guest = &program.class("Program");
+    let mut class = Class::new(program.target, &name, &parent);
+    let this = Type::Object(name);
+    let mut code = Code::new(vec![this.clone()]);
+    code.local(op::ALOAD, 0, 1);
+    let constructor = class.pool.method(&parent, "<init>", "()V");
+    code.op_index(op::INVOKESPECIAL, constructor, -1);
+    code.op(op::RETURN, 0);
+    class.method("<init>", "()V", false, code);
+    let mut code = Code::new(vec![this]);
+    let made = class.pool.class(guest);
+    code.op_index(op::NEW, made, 1);
+    code.op(op::DUP, 1);
+    let constructor = class.pool.method(guest, "<init>", "()V");
+    code.op_index(op::INVOKESPECIAL, constructor, -1);
+    code.op(op::ARETURN, -1);
+    class.method("code", &format!("()L{RUNTIME}GuestCode;"), false, code);
+    class
+}
+
 /// The class that `java -jar` starts.
 fn main_class(program: &Program) -> Class {
     let name = &program.class("Main");
     let guest = &program.class("Program");
-    let mut class = Class::new(name, "java/lang/Object");
+    let mut class = Class::new(program.target, name, "java/lang/Object");
     let mut code = Code::new(vec![Type::Object("[Ljava/lang/String;".into())]);
     let program = class.pool.class(guest);
     code.op_index(op::NEW, program, 1);
     code.op(op::DUP, 1);
     let constructor = class.pool.method(guest, "<init>", "()V");
     code.op_index(op::INVOKESPECIAL, constructor, -1);
-    let this = class.pool.class(name);
-    code.constant(this);
+    code.op(op::DUP, 1);
+    // A class as a constant is more than a small device knows.
+    let class_of = class.pool.method("java/lang/Object", "getClass", "()Ljava/lang/Class;");
+    code.op_index(op::INVOKEVIRTUAL, class_of, 0);
     let resource = class.pool.string("image.elf");
     code.constant(resource);
     let descriptor = "(Ljava/lang/String;)Ljava/io/InputStream;";

@@ -36,6 +36,7 @@ fn options(exports: &[&str]) -> Options {
         exports: exports.iter().map(|&name| name.to_owned()).collect(),
         interface: Some(Interface { name: "org.acme.Lib".into(), outputs }),
         interruptible: true,
+        ..Options::default()
     }
 }
 

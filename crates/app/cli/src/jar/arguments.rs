@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use fettle_jar::Target;
 
 /// Arguments of `fettle jar`.
 #[derive(Debug, Parser)]
@@ -13,10 +14,13 @@ use clap::Parser;
     mipsel-linux-gnu-gcc -O2 -static hello.c -o hello\n  \
     fettle jar hello --check\n  \
     fettle jar hello --explain main\n  \
-    fettle jar words.c --export count --interface org.acme.Words\n\n\
+    fettle jar words.c --export count --interface org.acme.Words\n  \
+    fettle jar hello.c --target cldc -o hello-midlet.jar\n\n\
     The file is a static executable for 32-bit MIPS, of either byte order, as Debian's\n\
     gcc-mipsel-linux-gnu makes it, or C and C++ sources, which that compiler compiles\n\
-    (-O2 -g). The jar needs Java 17 or newer, and nothing else.\n\n\
+    (-O2 -g). The jar needs Java 17 or newer, and nothing else; for --target android\n\
+    what D8 makes of it needs Android 8.0, for --target cldc a device needs CLDC 1.1\n\
+    and MIDP 2.0.\n\n\
     Exit status: 0 done; 1 done, but something in it cannot be executed; 2 error.")]
 pub struct Args {
     /// A static MIPS executable, or C and C++ sources, objects and archives
@@ -44,6 +48,10 @@ pub struct Args {
     /// The Java package of the translated classes [default: the interface's, or fettle.program]
     #[arg(long, value_name = "PACKAGE")]
     pub package: Option<String>,
+    /// What the jar is to run on: java (17 and newer), android (8.0 and newer, through D8), or cldc
+    /// (CLDC 1.1, as a MIDlet)
+    #[arg(long, value_name = "TARGET", default_value = "java")]
+    pub target: Target,
     /// Let loops ask whether they are to end, so that Java can interrupt them and give them fuel
     #[arg(long)]
     pub interruptible: bool,

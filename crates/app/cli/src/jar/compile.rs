@@ -17,6 +17,9 @@ const LIBRARY: &str = "#include <stdlib.h>\n\
     __attribute__((weak)) int main(void) { return 0; }\n\
     __attribute__((used)) static void *const fettle_memory[] = {(void *)malloc, (void *)free};\n";
 
+/// Puts the program where the stack has just enough room below it.
+const LOW: &str = "-Wl,-Ttext-segment=0x20000";
+
 /// What sources are compiled with.
 pub struct Compiler<'a> {
     /// What the names of its programs begin with, as `mipsel-linux-gnu-`.
@@ -25,6 +28,8 @@ pub struct Compiler<'a> {
     pub flags: &'a [String],
     /// Whether Java calls the functions.
     pub library: bool,
+    /// Whether the program is for a device, on which unused addresses cost memory.
+    pub small: bool,
 }
 
 /// What a file is to the compiler.
@@ -85,7 +90,12 @@ impl Compiler<'_> {
         }
         let program = folder.join("program");
         let mut command = self.command(if is_cpp { Language::Cpp } else { Language::C });
-        command.arg("-static").args(&objects).arg("-o").arg(&program);
+        command
+            .arg("-static")
+            .args(self.small.then_some(LOW))
+            .args(&objects)
+            .arg("-o")
+            .arg(&program);
         // Libraries stand behind what needs them.
         command.args(self.flags.iter().filter(|flag| flag.starts_with("-l")));
         self.finish(&mut command, "linking")?;

@@ -1,13 +1,23 @@
 //! What makes a jar a library: which functions, under which names.
 
 use anyhow::{Context, bail};
-use fettle_jar::{Capacity, Interface, Options, Output, is_qualified_name};
+use fettle_jar::{Capacity, Interface, Options, Output, Target, is_qualified_name};
 
 use super::arguments::Args;
 
 /// The translation that the arguments ask for.
 pub fn options(args: &Args) -> anyhow::Result<Options> {
-    let mut options = Options { interruptible: args.interruptible, ..Options::default() };
+    let target = args.target;
+    let mut options = Options { interruptible: args.interruptible, target, ..Options::default() };
+    if target == Target::Cldc && (args.interruptible || !args.export.is_empty()) {
+        bail!("--target cldc makes programs only: leave out --export and --interruptible");
+    }
+    if target == Target::Android && args.interface.is_some() {
+        bail!(
+            "--target android has no records, which --interface may need: leave it out, and call \
+             the functions by an interface of your own"
+        );
+    }
     options.exports = args.export.clone();
     if let Some(name) = &args.interface {
         check_name("--interface", name)?;

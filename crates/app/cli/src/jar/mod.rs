@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use fettle_jar::{Image, Report};
+use fettle_jar::{Image, Report, Target};
 use serde_json::json;
 
 use crate::output;
@@ -61,7 +61,8 @@ fn executable(args: &Args, folder: &Path) -> anyhow::Result<PathBuf> {
         return Ok(only.clone());
     }
     let library = !args.export.is_empty();
-    let compiler = compile::Compiler { prefix: &args.cross, flags: &args.flags, library };
+    let small = args.target == Target::Cldc;
+    let compiler = compile::Compiler { prefix: &args.cross, flags: &args.flags, library, small };
     compiler.run(&args.files, folder)
 }
 

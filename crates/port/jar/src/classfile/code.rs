@@ -1,6 +1,7 @@
 //! The code of one method: instructions, labels, frames.
 
 use super::pool::Pool;
+use crate::target::Frames;
 
 /// Verification types of locals and of the operand stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -384,7 +385,8 @@ impl Code {
             }
             out.extend(handler.class.to_be_bytes());
         }
-        let frames = self.frame_bytes(pool);
+        let table = pool.target().frames() == Frames::Table;
+        let frames = if table { self.frame_bytes(pool) } else { self.frame_map(pool) };
         // Javac writes no entry behind the last instruction, and some readers believe that.
         let end = self.bytes.len();
         self.lines.retain(|(at, _)| usize::from(*at) < end);
@@ -400,20 +402,37 @@ impl Code {
             }
         }
         if let Some(frames) = frames {
-            out.extend(pool.utf8("StackMapTable").to_be_bytes());
+            let name = if table { "StackMapTable" } else { "StackMap" };
+            out.extend(pool.utf8(name).to_be_bytes());
             out.extend((frames.len() as u32).to_be_bytes());
             out.extend(frames);
         }
         out
     }
 
-    fn frame_bytes(&self, pool: &mut Pool) -> Option<Vec<u8>> {
-        // A frame behind the last instruction is of a label that nothing follows.
+    /// Frames that are written: one behind the last instruction is of a label that nothing follows.
+    fn written_frames(&self) -> Option<Vec<&Frame>> {
         let frames: Vec<&Frame> =
             self.frames.iter().filter(|frame| frame.at < self.bytes.len()).collect();
-        if frames.is_empty() {
-            return None;
+        (!frames.is_empty()).then_some(frames)
+    }
+
+    /// Whole frames, each with its place.
+    fn frame_map(&self, pool: &mut Pool) -> Option<Vec<u8>> {
+        let frames = self.written_frames()?;
+        let mut out = (frames.len() as u16).to_be_bytes().to_vec();
+        for frame in frames {
+            out.extend((frame.at as u16).to_be_bytes());
+            for types in [&frame.locals, &frame.stack] {
+                out.extend((types.len() as u16).to_be_bytes());
+                types.iter().for_each(|each| each.write(&mut out, pool));
+            }
         }
+        Some(out)
+    }
+
+    fn frame_bytes(&self, pool: &mut Pool) -> Option<Vec<u8>> {
+        let frames = self.written_frames()?;
         let mut out = (frames.len() as u16).to_be_bytes().to_vec();
         let mut last_at: i64 = -1;
         let mut last_locals = &self.parameters;

@@ -7,12 +7,13 @@
 mod code;
 mod listing;
 mod pool;
+mod preverify;
 
 pub use code::{Call, Code, Label, Type};
 pub use pool::Pool;
+pub use preverify::preverify;
 
-/// Java 17.
-const VERSION: u16 = 61;
+use crate::target::Target;
 
 const ACC_PUBLIC: u16 = 0x1;
 const ACC_STATIC: u16 = 0x8;
@@ -83,9 +84,9 @@ pub type Listing = (String, Vec<(usize, Option<u32>, String)>);
 
 impl Class {
     /// A class without methods. Names have slashes.
-    pub fn new(name: &str, parent: &str) -> Self {
+    pub fn new(target: Target, name: &str, parent: &str) -> Self {
         Self {
-            pool: Pool::default(),
+            pool: Pool::new(target),
             name: name.into(),
             parent: parent.into(),
             source: None,
@@ -104,7 +105,7 @@ impl Class {
 
     /// An interface without methods, which extends these others.
     pub fn interface(name: &str, parents: &[&str]) -> Self {
-        let mut class = Self::new(name, "java/lang/Object");
+        let mut class = Self::new(Target::Java, name, "java/lang/Object");
         class.kind = Kind::Interface;
         class.interfaces = parents.iter().map(|parent| class.pool.class(parent)).collect();
         class
@@ -226,7 +227,7 @@ impl Class {
         let mut out = Vec::new();
         out.extend(0xcafe_babe_u32.to_be_bytes());
         out.extend(0_u16.to_be_bytes());
-        out.extend(VERSION.to_be_bytes());
+        out.extend(self.pool.target().version().to_be_bytes());
         out.extend(self.pool.bytes()?);
         let access = match self.kind {
             Kind::Final => ACC_PUBLIC | ACC_FINAL | ACC_SUPER,

@@ -2,6 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::target::Target;
+
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Constant {
     Utf8(String),
@@ -17,14 +19,24 @@ enum Constant {
 }
 
 /// Constants, each once.
-#[derive(Default)]
 pub struct Pool {
+    target: Target,
     index: FxHashMap<Constant, u16>,
     bytes: Vec<u8>,
     used: u32,
 }
 
 impl Pool {
+    /// No constants, of a class for a target.
+    pub fn new(target: Target) -> Self {
+        Self { target, index: FxHashMap::default(), bytes: Vec::new(), used: 0 }
+    }
+
+    /// What its class is to run on.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
     fn add(&mut self, constant: Constant) -> u16 {
         if let Some(&index) = self.index.get(&constant) {
             return index;
@@ -117,8 +129,9 @@ impl Pool {
         self.add(Constant::Field(class, name))
     }
 
-    /// A method.
+    /// A method, or what stands for it where the target's Java lacks it.
     pub fn method(&mut self, class: &str, name: &str, descriptor: &str) -> u16 {
+        let class = self.target.class_of(class, name);
         let (class, name) = (self.class(class), self.name_and_type(name, descriptor));
         self.add(Constant::Method(class, name))
     }

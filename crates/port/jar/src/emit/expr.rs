@@ -4,6 +4,7 @@ use super::{Emitter, RUNTIME};
 use crate::ir::{Bin, Expr, Helper, Ty, Un, Width};
 use crate::op;
 use crate::signature::{THREAD, slots};
+use crate::target::Target;
 
 /// Addresses that no program has anything at.
 const NULL_PAGE: i32 = 4096;
@@ -178,14 +179,23 @@ impl Emitter<'_> {
         self.load_memory();
         self.address(address);
         self.note_line(pc);
-        let ty = if is_byte {
+        let words = self.program.target == Target::Cldc;
+        let ty = if is_byte && !words {
             self.code.op(op::BALOAD, -1);
+            Ty::I
+        } else if width == Width::I32 && words {
+            self.index_of_word();
+            self.code.op(op::IALOAD, -1);
             Ty::I
         } else {
             let (name, letter, ty) = accessor(width);
-            let letter = if width == Width::U16 { 'I' } else { letter };
+            let letter = match width {
+                Width::U16 => 'I',
+                _ => letter,
+            };
             let class = self.memory_class();
-            self.java(&class, &format!("load{name}"), &format!("([BI){letter}"), slots(ty) - 2);
+            let descriptor = format!("({}I){letter}", self.program.target.memory());
+            self.java(&class, &format!("load{name}"), &descriptor, slots(ty) - 2);
             ty
         };
         self.note_line(self.at);
@@ -197,17 +207,19 @@ impl Emitter<'_> {
     }
 
     pub(super) fn store(&mut self, width: Width, address: &Expr, value: &Expr) {
-        if matches!(width, Width::S8 | Width::U8) {
-            self.load_memory();
-            self.address(address);
-            self.expr(value);
-            self.code.op(op::BASTORE, -3);
-            return;
-        }
-        let (name, letter, ty) = accessor(width);
+        let words = self.program.target == Target::Cldc;
         self.load_memory();
         self.address(address);
+        if words && width == Width::I32 {
+            self.index_of_word();
+        }
         self.expr(value);
+        match width {
+            Width::S8 | Width::U8 if !words => return self.code.op(op::BASTORE, -3),
+            Width::I32 if words => return self.code.op(op::IASTORE, -3),
+            _ => {}
+        }
+        let (name, letter, ty) = accessor(width);
         let copied = matches!(value, Expr::Load(..) | Expr::Float(_) | Expr::Double(_));
         match width {
             // The host's result of an invalid operation is not that of MIPS.
@@ -215,9 +227,17 @@ impl Emitter<'_> {
             Width::F64 if !copied => self.java(&format!("{RUNTIME}Mips"), "nan", "(D)D", 0),
             _ => {}
         }
-        let letter = if letter == 'S' { 'I' } else { letter };
+        let letter = if matches!(letter, 'S' | 'B') { 'I' } else { letter };
         let class = self.memory_class();
-        self.java(&class, &format!("store{name}"), &format!("([BI{letter})V"), -2 - slots(ty));
+        let descriptor = format!("({}I{letter})V", self.program.target.memory());
+        self.java(&class, &format!("store{name}"), &descriptor, -2 - slots(ty));
+    }
+
+    /// From the address of a word to its index, where memory is an array of words. The address is
+    /// aligned, or the program would fault.
+    fn index_of_word(&mut self) {
+        self.code.int(self.pool, 2);
+        self.code.op(op::IUSHR, -1);
     }
 
     pub(super) fn help(&mut self, helper: &'static Helper, arguments: &[Expr]) {
@@ -230,7 +250,7 @@ impl Emitter<'_> {
         }
         if helper.memory {
             self.load_memory();
-            descriptor += "[B";
+            descriptor += self.program.target.memory();
             change -= 1;
         }
         for argument in arguments {
@@ -250,9 +270,9 @@ fn accessor(width: Width) -> (&'static str, char, Ty) {
     match width {
         Width::S16 => ("Short", 'S', Ty::I),
         Width::U16 => ("Char", 'C', Ty::I),
-        Width::I32 => ("Int", 'I', Ty::I),
+        Width::I32 | Width::Unaligned => ("Int", 'I', Ty::I),
         Width::F32 => ("Float", 'F', Ty::F),
         Width::F64 => ("Double", 'D', Ty::D),
-        Width::S8 | Width::U8 => unreachable!("bytes are elements"),
+        Width::S8 | Width::U8 => ("Byte", 'B', Ty::I),
     }
 }

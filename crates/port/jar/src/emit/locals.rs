@@ -83,7 +83,7 @@ impl Emitter<'_> {
     pub(super) fn reload_memory(&mut self) {
         let Some(slot) = self.memory else { return };
         self.thread();
-        let field = self.pool.field(THREAD, "memory", "[B");
+        let field = self.pool.field(THREAD, "memory", self.program.target.memory());
         self.code.op_index(op::GETFIELD, field, 0);
         self.code.local(op::ASTORE, slot, -1);
     }
@@ -92,7 +92,7 @@ impl Emitter<'_> {
     pub(super) fn locals(&mut self, live: &Live) -> Vec<Type> {
         let mut by_slot: Vec<(u16, Type)> = vec![(0, Type::Object(THREAD.into()))];
         if let Some(slot) = self.memory {
-            by_slot.push((slot, Type::Object("[B".into())));
+            by_slot.push((slot, Type::Object(self.program.target.memory().into())));
         }
         if let Some((ints, fps)) = self.arrays {
             by_slot.push((ints, Type::Object("[I".into())));

@@ -2,7 +2,7 @@
 //! other. They exchange registers through arrays.
 
 use super::{
-    A0, A1, Again, Emitter, Extent, FAULT, FAULTS, Program, RUNTIME, SP, Slot, THROWABLE, V0, V1,
+    A0, A1, Again, Emitter, Extent, FAULT, Program, RUNTIME, SP, Slot, THROWABLE, V0, V1,
     verification,
 };
 use crate::classfile::{Code, Label, Pool, Type};
@@ -296,7 +296,7 @@ impl Driver {
     /// A fault below a call of `setjmp` runs the program's handler, which may jump here.
     fn catch_faults(&self, code: &mut Code, pool: &mut Pool, (from, to): (Label, Label)) {
         let target = code.label();
-        for class in FAULTS {
+        for class in pool.target().faults() {
             let class = pool.class(&format!("java/lang/{class}"));
             code.handler(from, to, target, class);
         }

@@ -1,6 +1,6 @@
 //! Second returns of `setjmp`.
 
-use super::{A0, Again, Emitter, Extent, FAULT, FAULTS, RUNTIME, SP, Site, Slot, THROWABLE, V0};
+use super::{A0, Again, Emitter, Extent, FAULT, RUNTIME, SP, Site, Slot, THROWABLE, V0};
 use crate::classfile::{Label, Type};
 use crate::flow::Live;
 use crate::ir::{Expr, Rep, Stmt, Ty};
@@ -149,7 +149,7 @@ impl Emitter<'_> {
         let end = self.code.label();
         self.code.mark(end);
         let target = self.code.label();
-        for class in FAULTS {
+        for class in self.program.target.faults() {
             let class = self.pool.class(&format!("java/lang/{class}"));
             self.code.handler(start, end, target, class);
         }

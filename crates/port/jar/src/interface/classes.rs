@@ -4,6 +4,7 @@ use super::shape::{Functional, JType, Method, Model, Record};
 use crate::classfile::{Class, Code, Type};
 use crate::emit::{Program, RUNTIME};
 use crate::op;
+use crate::target::Target;
 
 const ACC_PUBLIC: u16 = 0x1;
 const ACC_STATIC: u16 = 0x8;
@@ -151,7 +152,7 @@ fn opcodes(ty: &JType) -> (u8, u8) {
 /// A record as Java's compiler makes it; what compares and prints is in the runtime.
 fn record_class(interface: &str, record: &Record) -> Class {
     let name = format!("{interface}${}", record.name);
-    let mut class = Class::new(&name, "java/lang/Record");
+    let mut class = Class::new(Target::Java, &name, "java/lang/Record");
     let this = Type::Object(name.clone());
     let mut types = vec![this.clone()];
     types.extend(record.components.iter().map(|(_, ty)| verification(ty)));

@@ -156,7 +156,7 @@ final class CallPlan {
         }
         Abi.Writer writer = new Abi.Writer(t);
         int area = 0;
-        if (result.isRecord()) {
+        if (Platform.isRecord(result)) {
             area = copies.allocate(Copies.size(result));
             writer.addInt(area);
         }
@@ -164,7 +164,7 @@ final class CallPlan {
             Argument argument = arguments[i];
             if (argument.kind == Kind.VALUE || argument.kind == Kind.POINTER) {
                 Class<?> type = types[argument.number];
-                if (argument.kind == Kind.VALUE && type.isRecord()) {
+                if (argument.kind == Kind.VALUE && Platform.isRecord(type)) {
                     addStructure(t, writer, type, pointers[i]);
                 } else {
                     add(library, writer, type, values[argument.number], pointers[i]);

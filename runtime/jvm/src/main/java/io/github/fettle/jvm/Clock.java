@@ -1,6 +1,5 @@
 package io.github.fettle.jvm;
 
-import java.lang.management.ManagementFactory;
 import java.time.Instant;
 
 /** The guest's clocks. */
@@ -58,14 +57,11 @@ final class Clock {
 
     /** CPU time of the whole JVM, its compiler included: the guest has no other. */
     long processCpu() {
-        Object bean = ManagementFactory.getOperatingSystemMXBean();
-        if (bean instanceof com.sun.management.OperatingSystemMXBean) {
-            return ((com.sun.management.OperatingSystemMXBean) bean).getProcessCpuTime();
-        }
-        return monotonic();
+        long time = Platform.processCpu();
+        return time < 0 ? monotonic() : time;
     }
 
     private static long threadCpu() {
-        return ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
+        return Platform.threadCpu();
     }
 }

@@ -1,5 +1,6 @@
 package io.github.fettle.jvm;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.ByteBuffer;
@@ -34,7 +35,12 @@ final class ElfImage {
     private final int headerOffset;
 
     static ElfImage read(InputStream in) throws IOException {
-        return new ElfImage(in.readAllBytes());
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        byte[] buffer = new byte[1 << 16];
+        for (int count; (count = in.read(buffer)) > 0; ) {
+            bytes.write(buffer, 0, count);
+        }
+        return new ElfImage(bytes.toByteArray());
     }
 
     ElfImage(byte[] bytes) {

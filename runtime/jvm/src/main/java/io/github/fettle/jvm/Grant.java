@@ -1,6 +1,7 @@
 package io.github.fettle.jvm;
 
 import java.nio.file.Path;
+import java.nio.file.Paths;
 
 /** Which files a guest may see. */
 final class Grant {
@@ -35,16 +36,16 @@ final class Grant {
     }
 
     static Grant host() {
-        return new Grant(Path.of("/"), "/", true, here());
+        return new Grant(Paths.get("/"), "/", true, here());
     }
 
     /** The working directory under its own name, and nothing above it. */
     static Grant workingDirectory() {
-        return new Grant(Path.of(here()), here(), true, here());
+        return new Grant(Paths.get(here()), here(), true, here());
     }
 
     private static String here() {
-        return Path.of("").toAbsolutePath().toString();
+        return Paths.get("").toAbsolutePath().toString();
     }
 
     static Grant parse(String text) {
@@ -55,9 +56,9 @@ final class Grant {
         } else if (text.equals("cwd")) {
             return workingDirectory();
         } else if (text.startsWith("ro:") && text.length() > 3) {
-            return readOnly(Path.of(text.substring(3)));
+            return readOnly(Paths.get(text.substring(3)));
         } else if (text.startsWith("rw:") && text.length() > 3) {
-            return readWrite(Path.of(text.substring(3)));
+            return readWrite(Paths.get(text.substring(3)));
         }
         throw new IllegalArgumentException(
                 "fs is \"" + text + "\": write none, cwd, ro:DIRECTORY, rw:DIRECTORY or host");

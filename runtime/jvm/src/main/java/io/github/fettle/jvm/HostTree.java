@@ -8,6 +8,7 @@ import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.OpenOption;
 import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.BasicFileAttributeView;
@@ -243,7 +244,7 @@ final class HostTree extends FileTree {
 
     @Override
     void symlink(String target, String path) throws IOException {
-        Files.createSymbolicLink(changing(path), Path.of(target));
+        Files.createSymbolicLink(changing(path), Paths.get(target));
     }
 
     @Override

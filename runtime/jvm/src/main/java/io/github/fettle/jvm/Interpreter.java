@@ -1,10 +1,9 @@
 package io.github.fettle.jvm;
 
 import java.io.IOException;
-import java.lang.invoke.VarHandle;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
-import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.util.Arrays;
 import java.util.List;
 
@@ -39,7 +38,7 @@ public final class Interpreter extends GuestCode {
         int status;
         try {
             List<String> rest = Arrays.asList(arguments).subList(1, arguments.length);
-            ElfImage image = new ElfImage(Files.readAllBytes(Path.of(arguments[0])));
+            ElfImage image = new ElfImage(Files.readAllBytes(Paths.get(arguments[0])));
             Options options = Options.program(rest).name(arguments[0]);
             status = Launcher.run(new Interpreter(image.bigEndian), image, options);
         } catch (NoSuchFileException e) {
@@ -121,7 +120,7 @@ public final class Interpreter extends GuestCode {
             }
             if (++count > POLL_PERIOD && !cpu.inDelaySlot) {
                 count = 0;
-                VarHandle.acquireFence();
+                Fences.fullFence();
                 if (t.guest.poll) {
                     Signals.poll(t, cpu.r[Cpu.SP]);
                 }
@@ -315,7 +314,7 @@ public final class Interpreter extends GuestCode {
                 Unaligned.storeRight(t, address, r[rt]);
                 break;
             case 48: // ll
-                VarHandle.fullFence();
+                Fences.fullFence();
                 cpu.linkedAddress = address;
                 cpu.linkedValue = t.load(address);
                 r[rt] = cpu.linkedValue;
@@ -416,7 +415,7 @@ public final class Interpreter extends GuestCode {
                 trap(t, cpu, code >> 16 & 0x3ff);
                 break;
             case 15:
-                VarHandle.fullFence();
+                Fences.fullFence();
                 break;
             case 16:
                 r[rd] = cpu.hi;

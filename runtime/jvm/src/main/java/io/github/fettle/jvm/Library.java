@@ -114,7 +114,7 @@ public final class Library implements AutoCloseable {
             return null;
         }
         if (method.isDefault()) {
-            return InvocationHandler.invokeDefault(proxy, method, arguments);
+            return Platform.invokeDefault(proxy, method, arguments);
         }
         Object[] values = arguments == null ? new Object[0] : arguments;
         return plans.computeIfAbsent(method, m -> CallPlan.of(this, m)).call(this, values);

@@ -17,25 +17,25 @@ public final class Mips {
 
     public static int lwl(byte[] memory, int address, int old) {
         int shift = (3 - (address & 3)) * 8;
-        int word = (int) Memory.INT.get(memory, address & ~3);
+        int word = Memory.loadInt(memory, address & ~3);
         return shift == 0 ? word : word << shift | old & (1 << shift) - 1;
     }
 
     public static int lwr(byte[] memory, int address, int old) {
         int shift = (address & 3) * 8;
-        int word = (int) Memory.INT.get(memory, address & ~3);
+        int word = Memory.loadInt(memory, address & ~3);
         return shift == 0 ? word : word >>> shift | old & -1 << 32 - shift;
     }
 
     public static int lwlBig(byte[] memory, int address, int old) {
         int shift = (address & 3) * 8;
-        int word = (int) MemoryBig.INT.get(memory, address & ~3);
+        int word = MemoryBig.loadInt(memory, address & ~3);
         return shift == 0 ? word : word << shift | old & (1 << shift) - 1;
     }
 
     public static int lwrBig(byte[] memory, int address, int old) {
         int shift = (3 - (address & 3)) * 8;
-        int word = (int) MemoryBig.INT.get(memory, address & ~3);
+        int word = MemoryBig.loadInt(memory, address & ~3);
         return shift == 0 ? word : word >>> shift | old & -1 << 32 - shift;
     }
 

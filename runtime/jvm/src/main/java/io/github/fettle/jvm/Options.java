@@ -4,6 +4,7 @@ import java.io.FileDescriptor;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -68,7 +69,7 @@ public final class Options {
         if (!path.endsWith(".jar") || path.contains(java.io.File.pathSeparator)) {
             return "a.out";
         }
-        String file = Path.of(path).getFileName().toString();
+        String file = Paths.get(path).getFileName().toString();
         return file.substring(0, file.length() - ".jar".length());
     }
 

@@ -5,7 +5,6 @@ import java.net.Inet6Address;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
-import java.net.UnixDomainSocketAddress;
 import java.nio.charset.StandardCharsets;
 
 /** Socket addresses as the guest has them in memory. */
@@ -28,7 +27,7 @@ final class SocketAddresses {
                 require(length, 28);
                 return new InetSocketAddress(InetAddress.getByAddress(bytes(t, at + 8, 16)), port(t, at));
             case UNIX:
-                return UnixDomainSocketAddress.of(unixName(t, at + 2, length - 2));
+                return Platform.unixAddress(unixName(t, at + 2, length - 2));
             default:
                 throw new Errno(Errno.EAFNOSUPPORT);
         }

@@ -58,14 +58,14 @@ final class SocketFile extends OpenFile {
         use(channel);
     }
 
-    private static ProtocolFamily protocol(int family) throws Errno {
+    private static ProtocolFamily protocol(int family) throws IOException {
         switch (family) {
             case SocketAddresses.INET:
                 return StandardProtocolFamily.INET;
             case SocketAddresses.INET6:
                 return StandardProtocolFamily.INET6;
             case SocketAddresses.UNIX:
-                return StandardProtocolFamily.UNIX;
+                return Platform.unixFamily();
             default:
                 throw new Errno(Errno.EAFNOSUPPORT);
         }
@@ -128,7 +128,7 @@ final class SocketFile extends OpenFile {
 
     private ServerSocketChannel server() throws IOException {
         if (channel == null) {
-            ServerSocketChannel server = ServerSocketChannel.open(protocol(family));
+            ServerSocketChannel server = Platform.openServer(protocol(family));
             if (family != SocketAddresses.UNIX) {
                 server.setOption(StandardSocketOptions.SO_REUSEADDR, reuse);
             }
@@ -205,14 +205,14 @@ final class SocketFile extends OpenFile {
             // Bound before connecting: the address goes over to a channel that can connect.
             channel.close();
             channel = null;
-            SocketChannel stream = SocketChannel.open(protocol(family));
+            SocketChannel stream = Platform.openStream(protocol(family));
             if (family != SocketAddresses.UNIX) {
                 stream.setOption(StandardSocketOptions.SO_REUSEADDR, true);
             }
             stream.bind(bound);
             use(stream);
         } else if (channel == null) {
-            use(SocketChannel.open(protocol(family)));
+            use(Platform.openStream(protocol(family)));
         }
         return (SocketChannel) channel;
     }

@@ -1,5 +1,6 @@
 package io.github.fettle.jvm;
 
+import java.io.ByteArrayInputStream;
 import java.io.FileDescriptor;
 import java.io.FileInputStream;
 import java.io.FileOutputStream;
@@ -10,6 +11,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.Paths;
 
 /** Descriptors 0, 1 and 2: the process's own, or Java streams. */
 final class Standard extends OpenFile {
@@ -34,7 +36,7 @@ final class Standard extends OpenFile {
     static OpenFile open(Options options, int number) {
         if (number == 0) {
             if (options.input != null || !options.console) {
-                InputStream none = InputStream.nullInputStream();
+                InputStream none = new ByteArrayInputStream(new byte[0]);
                 return new Standard(
                         0, 0, options.input != null ? options.input : none, null, null);
             }
@@ -43,7 +45,7 @@ final class Standard extends OpenFile {
         }
         OutputStream stream = number == 1 ? options.output : options.error;
         if (stream != null || !options.console) {
-            OutputStream none = OutputStream.nullOutputStream();
+            OutputStream none = new Nowhere();
             return new Standard(
                     Flags.O_WRONLY, number, null, stream != null ? stream : none, null);
         }
@@ -129,7 +131,7 @@ final class Standard extends OpenFile {
     }
 
     private Path link() {
-        return Path.of("/proc/self/fd/" + number);
+        return Paths.get("/proc/self/fd/" + number);
     }
 
     @Override
@@ -155,5 +157,14 @@ final class Standard extends OpenFile {
         if (out != null) {
             out.flush(); // and no more: the process goes on to use its descriptors
         }
+    }
+
+    /** What no one reads. */
+    private static final class Nowhere extends OutputStream {
+        @Override
+        public void write(int b) {}
+
+        @Override
+        public void write(byte[] bytes, int from, int count) {}
     }
 }

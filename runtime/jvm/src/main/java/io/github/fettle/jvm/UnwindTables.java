@@ -45,7 +45,7 @@ final class UnwindTables {
 
     /** Reads what lies beside a program's classes: nothing where no code handles exceptions. */
     static UnwindTables of(GuestCode code) {
-        UnwindTables tables = new UnwindTables(code.getClass().getPackageName() + ".");
+        UnwindTables tables = new UnwindTables(packageOf(code.getClass().getName()));
         try (InputStream resource = code.getClass().getResourceAsStream("unwind.bin")) {
             if (resource != null) {
                 tables.read(new DataInputStream(new BufferedInputStream(resource)));
@@ -56,13 +56,19 @@ final class UnwindTables {
         return tables;
     }
 
+    private static String packageOf(String type) {
+        return type.substring(0, type.lastIndexOf('.') + 1);
+    }
+
     private void read(DataInputStream in) throws IOException {
         for (int left = in.readInt(); left > 0; left--) {
             int start = in.readInt();
             regions.put(start, new Region(start, in.readInt(), in.readInt(), in.readInt()));
         }
         for (int left = in.readInt(); left > 0; left--) {
-            String method = new String(in.readNBytes(in.readInt()), StandardCharsets.UTF_8);
+            byte[] name = new byte[in.readInt()];
+            in.readFully(name);
+            String method = new String(name, StandardCharsets.UTF_8);
             int[] words = new int[in.readInt() * 2];
             for (int i = 0; i < words.length; i++) {
                 words[i] = in.readInt();

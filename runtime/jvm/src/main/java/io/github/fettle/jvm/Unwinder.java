@@ -1,13 +1,12 @@
 package io.github.fettle.jvm;
 
 import java.util.Arrays;
-import java.util.Iterator;
 
 /**
  * Exceptions of C++ in translated code, in two phases as everywhere: the first looks for a handler
  * and leaves the stack alone, the second goes there and cleans up on the way.
  *
- * <p>The frames are Java's. The first phase walks them; for the second a Java exception passes
+ * <p>The frames are Java's. The first phase walks them ({@link Frames}); for the second a Java exception passes
  * them, and each that cleans up or handles catches it. What a frame does with an exception is said
  * by the guest's own personality function, which gets a context as libgcc lays it out. See the
  * "Exception Handling ABI for C++", level 1.
@@ -45,8 +44,6 @@ public final class Unwinder {
     private static final int A0 = 4;
     private static final int A1 = 5;
 
-    private static final StackWalker WALKER = StackWalker.getInstance();
-
     private Unwinder() {}
 
     // What stands for libgcc's functions.
@@ -54,11 +51,11 @@ public final class Unwinder {
     /** {@code _Unwind_RaiseException}: returns only if no frame handles the exception. */
     public static int raise(GuestThread t, int exception, int sp) {
         t.store(exception + STOP, 0);
-        Handler handler = WALKER.walk(frames -> search(t, exception, sp, frames.iterator()));
-        if (handler == Handler.NONE) {
+        Frames.Handler handler = Frames.search(t, exception, sp);
+        if (handler == Frames.Handler.NONE) {
             return END_OF_STACK;
         }
-        throw thrown(t, exception, handler == Handler.JAVA);
+        throw thrown(t, exception, handler == Frames.Handler.JAVA);
     }
 
     /** {@code _Unwind_Resume}: a landing pad has cleaned up. */
@@ -119,9 +116,9 @@ public final class Unwinder {
         int actions;
         if (passing instanceof GuestThrow && ((GuestThrow) passing).guest == t.guest) {
             exception = ((GuestThrow) passing).exception;
-            int found = ask(t, SEARCH, exception, pc, sp);
-            actions = found == HANDLER_FOUND ? CLEANUP | HANDLER : CLEANUP;
-            t.passing = found == HANDLER_FOUND ? null : (GuestThrow) passing;
+            boolean handled = handles(t, exception, pc, sp);
+            actions = handled ? CLEANUP | HANDLER : CLEANUP;
+            t.passing = handled ? null : (GuestThrow) passing;
         } else if (passing instanceof ForcedUnwind) {
             exception = ((ForcedUnwind) passing).exception;
             actions = CLEANUP | FORCE;
@@ -167,34 +164,12 @@ public final class Unwinder {
         throw (T) e;
     }
 
-    // The first phase.
-
-    private enum Handler {
-        NONE,
-        GUEST,
-        JAVA
-    }
-
-    private static Handler search(
-            GuestThread t, int exception, int sp, Iterator<StackWalker.StackFrame> frames) {
-        UnwindTables tables = t.guest.unwindTables();
-        while (frames.hasNext()) {
-            StackWalker.StackFrame frame = frames.next();
-            String type = frame.getClassName();
-            if (type.startsWith(tables.home)) {
-                int pc = tables.call(type, frame.getMethodName(), frame.getByteCodeIndex());
-                if (pc != 0 && ask(t, SEARCH, exception, pc, sp) == HANDLER_FOUND) {
-                    return Handler.GUEST;
-                }
-            } else if (type.equals(Guest.CLASS) && frame.getMethodName().equals("call")) {
-                // Java called the guest, and gets what it throws.
-                return Handler.JAVA;
-            }
-        }
-        return Handler.NONE;
-    }
-
     // The guest's personality.
+
+    /** Whether a frame has a handler for an exception, by the call that it is in. */
+    static boolean handles(GuestThread t, int exception, int pc, int sp) {
+        return ask(t, SEARCH, exception, pc, sp) == HANDLER_FOUND;
+    }
 
     private static int ask(GuestThread t, int actions, int exception, int pc, int sp) {
         UnwindTables.Region region = t.guest.unwindTables().region(pc);
