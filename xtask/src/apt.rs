@@ -15,7 +15,8 @@ static INDEX_IS_FRESH: Mutex<bool> = Mutex::new(false);
 /// Installs those of the packages that are missing. The error says what is missing when that is
 /// not possible; callers count it as a reason to skip.
 pub fn ensure(packages: &[String]) -> Result<()> {
-    let mut index_is_fresh = INDEX_IS_FRESH.lock().unwrap_or_else(|e| e.into_inner());
+    let mut index_is_fresh =
+        INDEX_IS_FRESH.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let missing = missing(packages)?;
     if missing.is_empty() {
         return Ok(());
@@ -64,14 +65,13 @@ pub fn version(package: &str) -> String {
         .output()
         .ok()
         .filter(|output| output.status.success())
-        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-        .unwrap_or_else(|| "-".into())
+        .map_or_else(|| "-".into(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Fetches and unpacks a source package; returns the unpacked folder. Done once per target folder.
 pub fn source(package: &str) -> Result<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let place = repo::target_folder(&format!("sources/{package}"))?;
     let unpacked = place.join("unpacked");
     if unpacked.is_dir() {

@@ -101,7 +101,8 @@ pub fn run(options: &Options) -> Result<bool> {
     let folder = repo::target_folder("attach")?;
     let mut right = true;
     for subject in SUBJECTS.iter().filter(|s| s.name.contains(&options.filter)) {
-        let packages: Vec<String> = subject.packages.iter().map(|p| p.to_string()).collect();
+        let packages: Vec<String> =
+            subject.packages.iter().map(std::string::ToString::to_string).collect();
         if let Err(error) = apt::ensure(&packages) {
             println!("skipped   {:<10} {error:#}", subject.name);
             continue;
@@ -109,11 +110,12 @@ pub fn run(options: &Options) -> Result<bool> {
         right &= notify(subject.name, torture(subject, options, &binary, &folder));
     }
     if "postgres".contains(&options.filter) {
-        let packages: Vec<String> = postgres::PACKAGES.iter().map(|p| p.to_string()).collect();
+        let packages: Vec<String> =
+            postgres::PACKAGES.iter().map(std::string::ToString::to_string).collect();
         match apt::ensure(&packages) {
             Err(error) => println!("skipped   postgres   {error:#}"),
             Ok(()) => {
-                right &= notify("postgres", process_group::torture(options, &binary, &folder))
+                right &= notify("postgres", process_group::torture(options, &binary, &folder));
             }
         }
     }

@@ -255,7 +255,7 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
     say("corpus, smoke subset");
     match corpus::run(&corpus::Options::smoke(binary)) {
         Ok(tally) => {
-            score.add("corpus, smoke subset", [tally.succeeded(), tally.failed(), tally.skipped()])
+            score.add("corpus, smoke subset", [tally.succeeded(), tally.failed(), tally.skipped()]);
         }
         Err(error) => note(broken, "corpus", Err(error)),
     }

@@ -296,7 +296,7 @@ pub fn run(options: &Options) -> Result<Tally> {
 fn unavailable(build: &Build) -> Option<String> {
     let packages: &[&str] = if build.compiler == CLANG { &["clang-14", "g++"] } else { &["g++"] };
     let packages = packages.iter().chain(build.unwinder.packages());
-    let packages: Vec<String> = packages.map(|p| p.to_string()).collect();
+    let packages: Vec<String> = packages.map(std::string::ToString::to_string).collect();
     apt::ensure(&packages).err().map(|error| format!("{error:#}"))
 }
 

@@ -77,7 +77,7 @@ struct Record<'a> {
 #[inline]
 fn fill_cell(writer: &Writer, slot: Shared, (position, overwrites): (u64, bool), record: Record) {
     let Record { mark, now, number, words } = record;
-    let cell = slot.at(LIST_RING as u64 + (position & writer.mask.load(Relaxed)));
+    let cell = slot.at(u64::from(LIST_RING) + (position & writer.mask.load(Relaxed)));
     let mark_at = 8 + 8 * writer.payload_words.load(Relaxed) as usize;
     let lap = Mark::lap(position, writer.ring_log2.load(Relaxed));
     point(inject::RESERVED);
@@ -90,8 +90,8 @@ fn fill_cell(writer: &Writer, slot: Shared, (position, overwrites): (u64, bool),
     }
     point(inject::STORED);
     let mark = mark
-        | (lap as u64) << Mark::LAP_SHIFT
-        | (number as u64) << Mark::EVENT_SHIFT
+        | u64::from(lap) << Mark::LAP_SHIFT
+        | u64::from(number) << Mark::EVENT_SHIFT
         | (words.len() as u64) << Mark::WORDS_SHIFT;
     cell.word(mark_at).store(mark, Release);
     point(inject::COMMITTED);
@@ -154,7 +154,7 @@ fn commit_slow(origin: &Origin, now: u64, number: u16, words: &[u64]) {
             Err(moved) => position = moved,
         }
     }
-    let mark = (thread::tid() as u64) << Mark::THREAD_SHIFT | 1;
+    let mark = u64::from(thread::tid()) << Mark::THREAD_SHIFT | 1;
     let words = &words[..words.len().min(origin.shape.payload_words())];
     let overwrites = origin.shape.policy() == Policy::Overwrite;
     fill_cell(writer, slot, (position, overwrites), Record { mark, now, number, words });

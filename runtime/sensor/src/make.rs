@@ -87,7 +87,7 @@ fn process(origin: &Origin) -> Option<&'static Process> {
 fn make(origin: &Origin, file: &Fd) -> Option<&'static Process> {
     let shape = &origin.shape;
     let base = Shared::new(sys::map_file(file, shape.file_bytes())?)?;
-    if !sys::populate(base.start(), SLOTS as u64 + shape.slot_bytes())
+    if !sys::populate(base.start(), u64::from(SLOTS) + shape.slot_bytes())
         || !sys::can_populate() && !sys::allocate(file, shape.file_bytes())
     {
         return None;
@@ -98,7 +98,7 @@ fn make(origin: &Origin, file: &Fd) -> Option<&'static Process> {
     let process: &Process = unsafe { &*sys::map_wiped(bytes)?.cast::<Process>() };
     fill_head(origin, base);
     process.fill(base, shape.slots());
-    process.writer(0).fill(shape, base.at(SLOTS as u64), 0, true);
+    process.writer(0).fill(shape, base.at(u64::from(SLOTS)), 0, true);
     // Last, as it says that all the rest is there.
     base.word(offset_of!(Head, magic)).store(fettle_abi::MAGIC, Release);
     Some(process)

@@ -58,7 +58,7 @@ impl Writer {
         if shape.kind() == Kind::List {
             self.mask.store(shape.ring_bytes() - shape.cell_bytes(), Relaxed);
             self.cell_bytes.store(shape.cell_bytes(), Relaxed);
-            self.mark.store((tid as u64) << Mark::THREAD_SHIFT | 1, Relaxed);
+            self.mark.store(u64::from(tid) << Mark::THREAD_SHIFT | 1, Relaxed);
             self.ring_log2.store(shape.ring_log2(), Relaxed);
             self.payload_words.store(shape.payload_words() as u32, Relaxed);
             slot.half(offset_of!(RingCursors, policy)).store(shape.policy() as u32, Relaxed);

@@ -25,7 +25,7 @@ struct Turn(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 impl Turn {
     fn wait() -> Turn {
         static TURN: Mutex<()> = Mutex::new(());
-        let guard = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let guard = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let _ = &*DIRECTORY;
         Turn(guard)
     }
@@ -90,10 +90,10 @@ fn a_handler_nests_at_each_point() {
         // From the first commit on, which is made on the slow path.
         for point in (BEGUN..=COMMITTED).chain(BEGUN..=COMMITTED) {
             WANTED.set(point);
-            list.commit(1, &[point as u64]);
+            list.commit(1, &[u64::from(point)]);
             assert_eq!(WANTED.get(), 0, "point {point} is passed");
             let (events, lost) = drain("unit.nest");
-            let mut all = vec![(1, vec![point as u64]), (2, vec![7, 8])];
+            let mut all = vec![(1, vec![u64::from(point)]), (2, vec![7, 8])];
             if point < RESERVED {
                 all.reverse();
             }
@@ -169,7 +169,7 @@ fn the_consumer_stops_at_a_commit_under_way() {
                 let seen = if point == COMMITTED { vec![(1, vec![9])] } else { vec![] };
                 assert_eq!(drain("unit.way"), (seen, 0));
                 let pending = sensor("unit.way").account().unwrap().pending;
-                assert_eq!(pending, (RESERVED..=STORED).contains(&point) as u64);
+                assert_eq!(pending, u64::from((RESERVED..=STORED).contains(&point)));
             }
         });
         list.commit(1, &[9]);
@@ -211,7 +211,7 @@ fn a_child_killed_at_each_point_leaves_whole_records() {
         let drained = dead.drain(|event| events.push(event.words[0])).unwrap();
         let whole = if point == COMMITTED { vec![2, 3] } else { vec![2] };
         assert_eq!(events, whole, "{point}");
-        assert_eq!(drained.lost, (RESERVED..=STORED).contains(&point) as u64, "{point}");
+        assert_eq!(drained.lost, u64::from((RESERVED..=STORED).contains(&point)), "{point}");
         dead.sensor().remove().unwrap();
     }
     // The child's events are not among ours.
@@ -280,8 +280,8 @@ fn more_sensors_than_places() {
     let _turn = Turn::wait();
     for instance in 0..70 {
         let list = leak(Sensor::list("unit.many", 1, 1).instance(instance).open());
-        list.commit(1, &[instance as u64]);
-        list.commit(1, &[instance as u64]);
+        list.commit(1, &[u64::from(instance)]);
+        list.commit(1, &[u64::from(instance)]);
     }
     let found = Directory::open(&DIRECTORY).unwrap().find("unit.many").unwrap().sensors;
     assert_eq!(found.len(), 70);

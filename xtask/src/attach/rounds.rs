@@ -27,7 +27,7 @@ impl Rounds {
     pub(crate) fn add(&mut self, reported: &serde_json::Value) {
         let stops = reported["stops_ms"].as_array().into_iter().flatten();
         let stops = stops.chain(Some(&reported["longest_stop_ms"]));
-        self.stops_ms.extend(stops.filter_map(|value| value.as_f64()));
+        self.stops_ms.extend(stops.filter_map(serde_json::Value::as_f64));
         self.install_ms.extend(reported["install_ms"].as_f64());
         self.jumps = self.jumps.max(reported["jumps"].as_u64().unwrap_or(0));
         self.calls += reported["calls"].as_u64().unwrap_or(0);

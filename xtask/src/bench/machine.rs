@@ -18,7 +18,7 @@ pub fn describe() -> Value {
     git.current_dir(repo::root()).args(["describe", "--always", "--dirty", "--abbrev=12"]);
     json!({
         "processor": model,
-        "processors": std::thread::available_parallelism().map_or(0, |n| n.get()),
+        "processors": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         "kernel": kernel.trim(),
         "fettle": proc::output_of(&mut git).unwrap_or_default().trim(),
         "gcc": apt::version("gcc-12"),

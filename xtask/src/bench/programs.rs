@@ -50,7 +50,7 @@ impl Subject {
 
     /// Arguments that make a run of about a third of a second.
     pub fn arguments(self) -> Vec<String> {
-        let owned = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
+        let owned = |words: &[&str]| words.iter().map(std::string::ToString::to_string).collect();
         match self {
             Subject::Fib => owned(&["37"]),
             Subject::Lua => vec![benches().join("load.lua").display().to_string(), "36".into()],

@@ -44,7 +44,7 @@ fn recipe(name: &'static str, compiler: &'static str, flags: &[&str]) -> Recipe 
     Recipe {
         name,
         compiler,
-        flags: flags.iter().map(|flag| flag.to_string()).collect(),
+        flags: flags.iter().map(std::string::ToString::to_string).collect(),
         ..Recipe::default()
     }
 }

@@ -51,12 +51,12 @@ pub fn run(options: &Options) -> Result<Tally> {
                 while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let finding = examine(entry, &binary, options);
                     println!("{}", finding.line());
-                    tally.lock().unwrap_or_else(|e| e.into_inner()).add(finding);
+                    tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(finding);
                 }
             });
         }
     });
-    let tally = tally.into_inner().unwrap_or_else(|e| e.into_inner());
+    let tally = tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     tally.print();
     if let Some(path) = &options.json {
         std::fs::write(path, tally.to_json()?).with_context(|| path.display().to_string())?;

@@ -253,13 +253,13 @@ pub fn differences(entry: &Entry, plain: &Observation, other: &Observation) -> V
                 found.push(format!("{} instead of {}", other.ending, plain.ending));
             }
             "stdout" => {
-                found.extend(bytes_differ(part, &clean(&plain.stdout), &clean(&other.stdout)))
+                found.extend(bytes_differ(part, &clean(&plain.stdout), &clean(&other.stdout)));
             }
             "stderr" => {
-                found.extend(bytes_differ(part, &clean(&plain.stderr), &clean(&other.stderr)))
+                found.extend(bytes_differ(part, &clean(&plain.stderr), &clean(&other.stderr)));
             }
             "client" => {
-                found.extend(bytes_differ(part, &clean(&plain.client), &clean(&other.client)))
+                found.extend(bytes_differ(part, &clean(&plain.client), &clean(&other.client)));
             }
             "files" => found.extend(files_differ(&plain.files, &other.files, &clean)),
             _ => {}

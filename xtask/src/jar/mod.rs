@@ -121,7 +121,8 @@ pub fn run(options: &Options) -> Result<Tally> {
     let own = place.join(std::process::id().to_string());
     let tally = Mutex::new(Tally::default());
     let next = AtomicUsize::new(0);
-    let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(work.len());
+    let workers =
+        std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(work.len());
     let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
         let worker = |number: usize| -> Result<()> {
             let folder = own.join(number.to_string());
@@ -141,7 +142,7 @@ pub fn run(options: &Options) -> Result<Tally> {
     // Nothing is lost with it: a program is found again by its name and the seed.
     std::fs::remove_dir_all(&own)?;
     outcomes.into_iter().collect::<Result<()>>()?;
-    let tally = tally.into_inner().unwrap_or_else(|e| e.into_inner());
+    let tally = tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     println!(
         "{} passed; {} failed; {} left out: they do not end normally under QEMU either",
         tally.passed,
@@ -155,7 +156,7 @@ pub fn run(options: &Options) -> Result<Tally> {
 const PROGRESS: usize = 100;
 
 fn note(tally: &Mutex<Tally>, name: &str, verdict: Verdict) {
-    let mut tally = tally.lock().unwrap_or_else(|e| e.into_inner());
+    let mut tally = tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let done = tally.passed + tally.failed.len() + tally.left_out + 1;
     if done.is_multiple_of(PROGRESS) {
         println!("{done} done");

@@ -139,7 +139,7 @@ fn pieces(session: &Session<'_>) -> Result<Pieces> {
     })?;
     pieces.problems = ran.problems;
     if pieces.requests == 0 {
-        let schemas = session.program().schemas().iter().map(|schema| schema.name());
+        let schemas = session.program().schemas().iter().map(fettle_requests::Schema::name);
         let schemas = schemas.collect::<Vec<_>>().join(", ");
         pieces.problems.push(format!("no request is in it by the schema {schemas}"));
     }

@@ -91,7 +91,7 @@ impl Live {
 
     /// Names of the schemas, by place.
     pub fn schemas(&self) -> impl Iterator<Item = &str> {
-        self.program.schemas().iter().map(|schema| schema.name())
+        self.program.schemas().iter().map(fettle_requests::Schema::name)
     }
 
     /// Before when, in nanoseconds of trace time, everything has come.

@@ -134,7 +134,7 @@ fn blocked(out: &mut String, report: &Report) {
         let holder = pair
             .holder
             .as_ref()
-            .map_or_else(|| "(nobody: on its way to the next)".to_owned(), |place| place.text());
+            .map_or_else(|| "(nobody: on its way to the next)".to_owned(), super::Place::text);
         let share = pair.waited_ns as f64 / all as f64 * 100.0;
         let waited = time(pair.waited_ns);
         let (waiter, name) = (pair.waiter.text(), &class.name);

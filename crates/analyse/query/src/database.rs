@@ -210,7 +210,7 @@ impl Answer<'_> {
     }
 }
 
-/// What the engine told.
+/// What the engine said.
 type Observed<T> = std::result::Result<T, DataFusionError>;
 
 /// Waits for work, or for an interrupt.

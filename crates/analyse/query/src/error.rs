@@ -12,7 +12,7 @@ pub enum Error {
     /// The trace could not be read.
     #[error(transparent)]
     Trace(#[from] fettle_trace::Error),
-    /// The requests could not be told.
+    /// The requests could not be found.
     #[error(transparent)]
     Tables(#[from] fettle_tables::Error),
     /// The question is wrong; the text points at the place where that is known.

@@ -1,4 +1,4 @@
-//! What could not be read, told once.
+//! What could not be read, reported once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -40,7 +40,7 @@ impl Analysis {
         self.need_records("a histogram")?;
         let ids = self.find(wanted)?;
         let busiest = ids.into_iter().max_by_key(|&id| {
-            self.profile.durations_of(id).map_or(0, |durations| durations.count())
+            self.profile.durations_of(id).map_or(0, super::distribution::Distribution::count)
         });
         let id = busiest.ok_or_else(|| Error::NoFunction(wanted.to_owned()))?;
         let (Some(durations), Some(latency)) = (self.profile.durations_of(id), self.latency(id))

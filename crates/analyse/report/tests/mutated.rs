@@ -74,7 +74,7 @@ fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
             }
         }
         _ => {
-            for _ in 0..1 + random.below(4) {
+            for _ in 0..=random.below(4) {
                 let at = random.below(bytes.len());
                 if let Some(byte) = bytes.get_mut(at) {
                     *byte ^= 1 << random.below(8);

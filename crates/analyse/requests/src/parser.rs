@@ -7,7 +7,10 @@
 use crate::diagnostic::{Span, suggest};
 use crate::lexer::{Kind, Token, tokens};
 use crate::state::{NewState, State};
-use crate::syntax::*;
+use crate::syntax::{
+    Action, Binary, Change, Class, Declaration, DeclaredField, Expr, ExprKind, File, Lane, Name,
+    Role, Rule, Statement, Timeline, Unary, When,
+};
 
 /// Words that begin items.
 const ITEMS: [&str; 6] = ["use", "event", "timeline", "actor", "stream", "on"];

@@ -81,7 +81,7 @@ impl Find<'_> {
                 key.of(&scope(rule, piece, row, locals)).map(|key| key as u64)
             }),
             (Lane::Wide(lookup), _) => {
-                find_fitting(lookup, rows, put, |row| key.of(&scope(rule, piece, row, locals)))
+                find_fitting(lookup, rows, put, |row| key.of(&scope(rule, piece, row, locals)));
             }
         }
     }

@@ -380,7 +380,7 @@ mod tests {
         sections.all.resize_with(100, Section::none);
         assert_eq!(sections.stale(), None);
         (0..100).for_each(|n| {
-            sections.open(n, false, EventOrdinal::new(EventId(0), 1000 - u64::from(n)))
+            sections.open(n, false, EventOrdinal::new(EventId(0), 1000 - u64::from(n)));
         });
         assert_eq!(sections.stale(), Some(99));
         sections.close(99);

@@ -357,7 +357,7 @@ fn time_that_goes_back_is_counted_and_hurts_nobody() {
     let options = Options { jump_ns: 1000, ..Options::default() };
     let story = Story::with(&text, "5000 a 1\n4990 a 2\n5010 c 1\n10 a 3\n20 c 3\n30 c 2", options);
     assert_eq!(story.events(), [vec![0, 2], vec![3, 4], vec![1, 5]]);
-    let walls: Vec<u64> = story.requests.iter().map(|request| request.wall_ns()).collect();
+    let walls: Vec<u64> = story.requests.iter().map(fettle_requests::Request::wall_ns).collect();
     assert_eq!(walls, [10, 10, 30]);
     let counts = story.engine.counts();
     assert_eq!((counts.out_of_order, counts.clock_jumps, counts.events), (1, 1, 6));

@@ -163,7 +163,7 @@ impl Server<'_> {
             cpu_ns: 0,
         });
         self.connections[connection] = Some(request);
-        for _ in 0..1 + self.random.below(2) {
+        for _ in 0..=self.random.below(2) {
             self.event("received", &[thread as u64, connection as u64], Some(request));
             self.works_on(thread, Some(request));
         }

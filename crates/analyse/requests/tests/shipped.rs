@@ -297,7 +297,7 @@ fn an_event_loop_waits_for_time_and_for_threads() {
              98 sent 1 1 10 \"l\" \"r\" 5
              99 poll_begin 1 1";
     let story = shipped_story("sockets", text);
-    let times: Vec<_> = story.requests.iter().map(|request| request.times()).collect();
+    let times: Vec<_> = story.requests.iter().map(fettle_requests::Request::times).collect();
     let [timer, thread] = times.as_slice() else { panic!("{:?}", story.events()) };
     let waits = [Wait::Network, Wait::Sleeping, Wait::Lock].map(State::Waiting);
     assert_eq!(waits.map(|state| timer.get(state)), [0, 53 - 12, 0]);

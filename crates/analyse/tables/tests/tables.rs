@@ -37,7 +37,7 @@ fn files_hold_what_the_list_holds() {
             let table = Table::from_name(name).unwrap();
             assert_eq!(reader.schema().fields(), table.schema().fields());
             let batches: Vec<_> = reader.build().unwrap().map(Result::unwrap).collect();
-            let found: usize = batches.iter().map(|batch| batch.num_rows()).sum();
+            let found: usize = batches.iter().map(arrow_array::RecordBatch::num_rows).sum();
             assert_eq!(found as u64, file.rows);
             match table {
                 Table::Requests => {

@@ -35,7 +35,7 @@ pub fn run(
         match done {
             Ok(said) => say!("fettle: {said}"),
             Err(_) if fettle_live::has_ended(pid) => {
-                say!("fettle: the program has ended before it could be laid out")
+                say!("fettle: the program has ended before it could be laid out");
             }
             Err(error) => say!("fettle: the program runs as it is: {error}"),
         }

@@ -1,6 +1,7 @@
 //! `fettle instrument`: a program, library or object file that records itself, or a program or
 //! library whose hot code is laid out anew.
 
+use crate::old_keys::with_old_keys;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -56,12 +57,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let left_unmodified: u64 = made.reasons.iter().map(|(_, n)| n).sum();
     if args.json {
         let reasons: std::collections::BTreeMap<_, _> = made.reasons.iter().copied().collect();
-        let value = json!({
+        let value = with_old_keys(json!({
             "version": 1, "input": args.input, "output": args.output, "written": !args.dry_run,
             "functions": made.functions, "skipped": left_unmodified, "reasons": reasons,
-            "new_code_bytes": made.text_bytes, "input_bytes": made.input_bytes,
+            "text_bytes": made.text_bytes, "input_bytes": made.input_bytes,
             "output_bytes": made.output_bytes, "strippable": made.strippable,
-        });
+        }));
         crate::output::print(&format!("{value}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -117,14 +118,14 @@ fn lay_out(args: &Args, profile: &Path) -> anyhow::Result<ExitCode> {
     let (decided, fit) = known.context("nothing was decided")?;
     if args.json {
         let reasons: std::collections::BTreeMap<_, _> = made.reasons.iter().copied().collect();
-        let value = json!({
+        let value = with_old_keys(json!({
             "version": 1, "input": args.input, "output": args.output, "written": !args.dry_run,
             "functions": made.functions, "calls": made.calls, "reasons": reasons,
             "profile": { "functions": fit.functions, "differing": fit.differing },
             "module": crate::tune::decided_json(&args.input, &decided),
-            "new_code_bytes": made.text_bytes, "input_bytes": made.input_bytes,
+            "text_bytes": made.text_bytes, "input_bytes": made.input_bytes,
             "output_bytes": made.output_bytes, "strippable": made.strippable,
-        });
+        }));
         crate::output::print(&format!("{value}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -1,5 +1,6 @@
 //! `fettle lift`: lifting, rewriting and checking without running anything.
 
+use crate::old_keys::with_old_keys;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -82,16 +83,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 })
                 .collect();
             let reasons: BTreeMap<_, _> = reasons.iter().map(|(r, n)| (r.describe(), *n)).collect();
-            let value = json!({
+            let value = with_old_keys(json!({
                 "version": 1, "file": file, "functions": total,
                 "lifted": plan.functions.len(), "skipped": plan.skipped.len(),
                 "reasons": reasons, "list": list,
                 "code_bytes": lifted.code_bytes,
                 "unknown_code_bytes": lifted.coverage.unknown,
-                "all_code_bytes": lifted.coverage.code, "new_code_bytes": plan.text.len(),
+                "all_code_bytes": lifted.coverage.code, "text_bytes": plan.text.len(),
                 "lift_seconds": lift_seconds, "seconds": seconds,
                 "megabytes_per_second": megabytes / seconds,
-            });
+            }));
             writeln!(out, "{value}")?;
             continue;
         }

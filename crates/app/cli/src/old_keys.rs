@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// A key as it is called now, and as it was called first.
-const KEYS: [(&str, &str); 11] = [
+const KEYS: [(&str, &str); 12] = [
     ("forked_children", "heirs"),
     ("got_slots", "slots"),
     ("left_unmodified", "left_alone"),
@@ -12,6 +12,7 @@ const KEYS: [(&str, &str); 11] = [
     ("osr_entries", "midway"),
     ("pauses_ms", "stops_ms"),
     ("samples", "looks"),
+    ("text_bytes", "new_code_bytes"),
     ("undo_pauses_ms", "undo_stops_ms"),
     ("unmatched_exits", "orphan_exits"),
     ("unwound_frames", "left_frames"),

@@ -284,7 +284,7 @@ fn events(prefix: &str, trace: Option<&Path>, schema: Option<&Path>) -> anyhow::
     if lines.is_empty() {
         match (trace, prefix) {
             (Some(path), "") => {
-                say!("fettle: {} has no events and no recorded calls", path.display())
+                say!("fettle: {} has no events and no recorded calls", path.display());
             }
             _ => say!("fettle: no event's name begins with {prefix:?}"),
         }

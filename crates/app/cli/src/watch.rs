@@ -191,7 +191,7 @@ fn replay(rules: Vec<Rule>, file: &Path, as_json: bool) -> anyhow::Result<ExitCo
         };
     }
     if !as_json {
-        output::print(&format!("{last}{} looks\n", pc_samples))?;
+        output::print(&format!("{last}{pc_samples} looks\n"))?;
     }
     Ok(ExitCode::from(u8::from(held.iter().any(|held| *held > 0))))
 }

@@ -274,7 +274,7 @@ fn for_each_part(
     parts: &[Part],
     mut with: impl FnMut(std::result::Result<&[Call], fettle_trace::Error>),
 ) {
-    let decoders = std::thread::available_parallelism().map_or(1, |n| n.get()).min(4);
+    let decoders = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4);
     std::thread::scope(|scope| {
         let mut decoded = Vec::new();
         for decoder in 0..decoders {

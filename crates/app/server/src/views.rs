@@ -153,11 +153,11 @@ impl<'a> ThreadView<'a> {
             start_ns: thread.start_ns,
             end_ns: thread.end_ns,
             cpu_ns: thread.cpu_ns,
-            calls: timeline.depths.iter().map(|track| track.len()).sum(),
+            calls: timeline.depths.iter().map(super::track::Track::len).sum(),
             lost: thread.lost,
             depths: timeline.depths.len(),
             reported: timeline.reported.len(),
-            events: timeline.reported.last().map_or(0, |events| events.len()),
+            events: timeline.reported.last().map_or(0, super::track::Track::len),
             off_cpu: !timeline.off_cpu.is_empty(),
         }
     }

@@ -270,9 +270,9 @@ impl<L: Learn> Forms<L> {
 fn described(instruction: &Instruction, offsets: &ConstantOffsets) -> Insn {
     let mut marks = marks(instruction);
     let named = match () {
-        _ if marks.0 & Marks::BRANCH != 0 => instruction.near_branch64(),
-        _ if marks.0 & Marks::IP_RELATIVE != 0 => instruction.ip_rel_memory_address(),
-        _ => instruction.next_ip(),
+        () if marks.0 & Marks::BRANCH != 0 => instruction.near_branch64(),
+        () if marks.0 & Marks::IP_RELATIVE != 0 => instruction.ip_rel_memory_address(),
+        () => instruction.next_ip(),
     };
     if is_below(instruction) {
         marks.0 |= Marks::BELOW;

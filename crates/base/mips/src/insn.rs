@@ -146,8 +146,8 @@ impl Insn {
     /// Of `ext` and `ins`: the width of the field.
     pub fn field_width(self) -> u32 {
         match self.op {
-            Op::Ins => (self.rd().number() as u32 + 1).wrapping_sub(self.sa()) & 63,
-            _ => self.rd().number() as u32 + 1,
+            Op::Ins => (u32::from(self.rd().number()) + 1).wrapping_sub(self.sa()) & 63,
+            _ => u32::from(self.rd().number()) + 1,
         }
     }
 

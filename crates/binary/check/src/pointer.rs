@@ -127,9 +127,8 @@ impl Walk<'_, '_> {
         if self.new_bytes(a, n, 7)?[..3] != LEA_R11 {
             return fail(a, Fault::Instruction);
         }
-        let to = match self.fixup_in(a, n, 7)? {
-            Some((3, Fixup::Original { to, after: 0 })) => to,
-            _ => return fail(a, Fault::Address),
+        let Some((3, Fixup::Original { to, after: 0 })) = self.fixup_in(a, n, 7)? else {
+            return fail(a, Fault::Address);
         };
         let at = n + 7;
         let end = match insn.op0_kind() {

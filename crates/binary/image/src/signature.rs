@@ -90,7 +90,7 @@ pub(crate) fn find(
     let index = source.units();
     let die = {
         // Entries are only ever added whole, so a panic elsewhere leaves nothing half-built.
-        let mut functions = cache.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut functions = cache.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         index.at(addr.0).find_map(|unit| {
             let of_unit = functions.entry(unit).or_insert_with(|| functions_of_unit(&dwarf, unit));
             of_unit.get(&addr.0).copied()

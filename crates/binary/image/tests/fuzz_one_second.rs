@@ -57,7 +57,7 @@ fn hot_spots(file: &[u8]) -> Vec<(usize, usize)> {
 }
 
 fn mutate(file: &mut Vec<u8>, spots: &[(usize, usize)], random: &mut Random) {
-    for _ in 0..1 + random.below(8) {
+    for _ in 0..=random.below(8) {
         let (start, end) = spots[random.below(spots.len())];
         let at = start + random.below(end - start);
         let at = at.min(file.len() - 1);

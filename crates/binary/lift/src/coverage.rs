@@ -42,7 +42,7 @@ impl Coverage {
 
     /// What to report of it, if that is much.
     pub fn note(self) -> Option<String> {
-        let percent = self.unknown as u128 * 100 / u128::from(self.code.max(1));
+        let percent = u128::from(self.unknown) * 100 / u128::from(self.code.max(1));
         let is_much = self.unknown >= FEW_BYTES && percent > u128::from(FEW_PERCENT);
         is_much.then(|| {
             format!(

@@ -142,8 +142,11 @@ fn ext_tsp_is_nearly_the_best() {
         sum += found / most;
         optimal += usize::from(found >= most * 0.999_999);
     }
-    println!("{optimal} of {rounds} optimal, mean {:.4}, worst {worst:.4}", sum / rounds as f64);
-    assert!(worst > 0.6 && sum / rounds as f64 > 0.97, "worst {worst}, sum {sum}");
+    println!(
+        "{optimal} of {rounds} optimal, mean {:.4}, worst {worst:.4}",
+        sum / f64::from(rounds)
+    );
+    assert!(worst > 0.6 && sum / f64::from(rounds) > 0.97, "worst {worst}, sum {sum}");
 }
 
 #[test]

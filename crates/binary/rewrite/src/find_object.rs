@@ -120,7 +120,7 @@ mod tests {
         let branches: Vec<u64> = all[..ret]
             .iter()
             .filter(|i| i.flow_control() == FlowControl::ConditionalBranch)
-            .map(|i| i.near_branch_target())
+            .map(iced_x86::Instruction::near_branch_target)
             .collect();
         let next = all.iter().find(|i| i.code() == Code::Add_rm64_imm8).unwrap().ip();
         assert_eq!(branches, [none.ip(), next, next]);

@@ -695,7 +695,7 @@ fn call_sites(
                 break;
             }
             let next = function.insns.partition_point(|insn| insn.ip() < border);
-            match function.insns.get(next).map(|insn| insn.ip()) {
+            match function.insns.get(next).map(fettle_isa::Insn::ip) {
                 Some(next) if next < stop => at = next,
                 _ => break,
             }

@@ -275,7 +275,7 @@ fn what_calls_do_not_come_back_to_is_nothing_else() {
                     lifted.functions.binary_search_by_key(&planned.entry, |f| f.entry).unwrap();
                 let insns = &lifted.functions[function].insns;
                 for (original, new) in &planned.osr_map.returns {
-                    if insns.binary_search_by_key(&original.0, |insn| insn.ip()).is_ok() {
+                    if insns.binary_search_by_key(&original.0, fettle_isa::Insn::ip).is_ok() {
                         continue;
                     }
                     ends += 1;

@@ -111,7 +111,9 @@ fn past_padding(code: &[u8], mut at: u32) -> u32 {
 fn deopt_point(emitted: &Emitted, at: u32) -> u32 {
     let mut at = past_padding(&emitted.code, at);
     for _ in 0..8 {
-        let Some(jump) = decode(&emitted.code, at).filter(|i| i.is_jmp_short_or_near()) else {
+        let Some(jump) =
+            decode(&emitted.code, at).filter(iced_x86::Instruction::is_jmp_short_or_near)
+        else {
             break;
         };
         let end = at + jump.len() as u32;

@@ -137,7 +137,7 @@ fn ways_out(image: &Image, function: &Function, block: &Block) -> String {
     match block.exit {
         Some(Exit::Return) => ways.push("return".into()),
         Some(Exit::TailJump(to)) => {
-            ways.push(format!("tail call of {}", place_name(image, function, to)))
+            ways.push(format!("tail call of {}", place_name(image, function, to)));
         }
         Some(Exit::TailBranch(to)) => {
             ways.push(format!("conditional tail call of {}", place_name(image, function, to)));
@@ -199,7 +199,7 @@ fn show_emitted(image: &Image, lifted: &Lifted, mode: Mode, reversed: bool, out:
             if let Some(fixup) = fixup {
                 line = named(image, function, &plan, fixup, &line);
             } else if decoded.near_branch_target() != 0 {
-                let distance = decoded.near_branch_target() as i64 - chunk.start as i64;
+                let distance = decoded.near_branch_target() as i64 - i64::from(chunk.start);
                 line = format!("{} +{distance:#x}", line.split(' ').next().unwrap());
             }
             writeln!(out, "  {:4x}  {line}", at - chunk.start as usize).unwrap();

@@ -24,7 +24,7 @@ fn hot_spots(image: &Image) -> Vec<(usize, usize)> {
 }
 
 fn mutate(file: &mut [u8], spots: &[(usize, usize)], random: &mut Random) {
-    for _ in 0..1 + random.below(64) {
+    for _ in 0..=random.below(64) {
         let (start, end) = spots[random.below(spots.len())];
         let at = start + random.below(end - start);
         let Some(byte) = file.get_mut(at) else { continue };

@@ -186,7 +186,7 @@ impl Reader<'_> {
                 }
             }
             Some("end") => {
-                self.lost = self.lost.saturating_add(value["lost"].as_u64().unwrap_or(0))
+                self.lost = self.lost.saturating_add(value["lost"].as_u64().unwrap_or(0));
             }
             _ => self.unclear += 1,
         }

@@ -98,8 +98,9 @@ impl Bounds {
         for point in points {
             // The middle one of three stays if it lies outside of the line through the others.
             while let [.., a, b] = hull.as_slice() {
-                let (bx, by) = ((b.0 - a.0) as f64, (b.1 as i128 - a.1 as i128) as f64);
-                let (px, py) = ((point.0 - a.0) as f64, (point.1 as i128 - a.1 as i128) as f64);
+                let (bx, by) = ((b.0 - a.0) as f64, (i128::from(b.1) - i128::from(a.1)) as f64);
+                let (px, py) =
+                    ((point.0 - a.0) as f64, (i128::from(point.1) - i128::from(a.1)) as f64);
                 if self.side * (by * px - py * bx) > 0.0 {
                     break;
                 }

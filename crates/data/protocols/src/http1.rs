@@ -46,7 +46,7 @@ struct Head {
 }
 
 /// Reads a head: its first line and what it says of the body.
-fn head<'a>(input: Input<'a>) -> Read<(Vec<&'a [u8]>, Head)> {
+fn head(input: Input<'_>) -> Read<(Vec<&[u8]>, Head)> {
     let end = input.bytes.windows(4).position(|four| four == HEAD_END)?;
     let mut lines = input.bytes[..end].split(|byte| *byte == b'\n');
     let first = words(lines.next()?.trim_ascii_end());

@@ -41,8 +41,9 @@ impl Program<'_> {
             let children = self.random(4);
             for nth in 0..children {
                 if self.left > 0 && function + 1 < FUNCTIONS {
-                    let step = 1 + (function as u64 * 7 + nth * 13) % 11 * (1 + depth as u64);
-                    let callee = (function as u64 + step).min(FUNCTIONS as u64 - 1) as u32;
+                    let step =
+                        1 + (u64::from(function) * 7 + nth * 13) % 11 * (1 + u64::from(depth));
+                    let callee = (u64::from(function) + step).min(u64::from(FUNCTIONS) - 1) as u32;
                     inside += self.call(callee, depth + 1);
                     self.tsc += 10 + self.random(50);
                 }

@@ -224,7 +224,8 @@ fn encode_all(
     plan: &[Vec<Segment>],
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Converted> {
-    let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(plan.len());
+    let workers =
+        std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(plan.len());
     let all: u64 = sources.iter().map(Source::records).sum();
     let failed = AtomicBool::new(false);
     let mut converted = Converted::default();

@@ -348,8 +348,12 @@ impl<'a, 'o> Walk<'a, 'o> {
             Flow::Next => Ok(Some(next)),
             Flow::Stop => {
                 let halts = at.bytes == [0xf4];
-                let warns =
-                    self.original.image.tables.bug(address).is_some_and(|bug| bug.goes_on());
+                let warns = self
+                    .original
+                    .image
+                    .tables
+                    .bug(address)
+                    .is_some_and(fettle_kernel_image::Bug::goes_on);
                 Ok((halts || warns).then_some(next))
             }
             _ => Ok(None),

@@ -276,7 +276,7 @@ fn changes_gs(lifter: &Lifter<'_>, function: &KernelFunction) -> Option<u64> {
         };
         let segment = match code {
             // swapgs; pop gs; lgs; mov gs; wrgsbase
-            [0x0f, 0x01, 0xf8, ..] | [0x0f, 0xa9, ..] | [0x0f, 0xb5, ..] => true,
+            [0x0f, 0x01, 0xf8, ..] | [0x0f, 0xa9 | 0xb5, ..] => true,
             [0x8e, modrm, ..] => modrm >> 3 & 7 == 5,
             [0x0f, 0xae, modrm, ..] => {
                 bytes.first() == Some(&0xf3) && *modrm >= 0xd8 && *modrm < 0xe0

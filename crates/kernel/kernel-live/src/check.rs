@@ -55,8 +55,10 @@ fn signatures(text: &str) -> Result<()> {
 }
 
 fn livepatches(folder: &Path) -> Result<()> {
-    let name =
-        fs::read_dir(folder).ok().and_then(|mut entries| entries.next()).and_then(|e| e.ok());
+    let name = fs::read_dir(folder)
+        .ok()
+        .and_then(|mut entries| entries.next())
+        .and_then(std::result::Result::ok);
     match name {
         Some(entry) => unfit(&format!(
             "a livepatch is in the kernel ({}): functions may not be what they were built as",

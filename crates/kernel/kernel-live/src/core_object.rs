@@ -31,7 +31,7 @@ impl Core {
 
     /// Names that it does not define itself.
     pub fn needed(&self) -> impl Iterator<Item = &'static str> {
-        let named = self.file.symbols().filter(|symbol| symbol.is_undefined());
+        let named = self.file.symbols().filter(object::ObjectSymbol::is_undefined);
         named.filter_map(|symbol| symbol.name().ok()).filter(|name| !name.is_empty())
     }
 

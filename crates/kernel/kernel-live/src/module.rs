@@ -433,7 +433,7 @@ impl<'a> Writer<'a> {
                     return Err(self.error(index, origin.at, "its origins are not in order"));
                 }
                 let low = origin.original as i32;
-                if low >= 0 || low as i64 as u64 != origin.original {
+                if low >= 0 || i64::from(low) as u64 != origin.original {
                     return Err(self.error(
                         index,
                         origin.at,

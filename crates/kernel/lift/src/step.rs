@@ -106,7 +106,7 @@ impl<'a> Steps<'a> {
             Flow::Stop if bytes.first() == Some(&HALT) => Ok(Step::Next),
             Flow::Stop => {
                 let warns = bytes.starts_with(&UD2)
-                    && tables.bug(insn.ip()).is_some_and(|bug| bug.goes_on());
+                    && tables.bug(insn.ip()).is_some_and(fettle_kernel_image::Bug::goes_on);
                 Ok(if warns { Step::Next } else { Step::Stop })
             }
             Flow::Jump(to) if self.returns.contains(&to) => Ok(Step::Return),
@@ -138,7 +138,7 @@ fn static_call(site: StaticCall, flow: Flow, bytes: &[u8]) -> Result<Step, Reaso
         // Calls of nothing, or of what returns zero.
         (false, _, Flow::Next) if bytes.len() == STATIC_CALL => Ok(Step::StaticCall(site)),
         // Where it only returns, traps fill the room that a jump needs.
-        (true, Some(&JUMP), _) | (true, Some(&RETURN), _) => Ok(Step::StaticTail(site)),
+        (true, Some(&JUMP | &RETURN), _) => Ok(Step::StaticTail(site)),
         _ => Err(Reason::StrangeSite),
     }
 }

@@ -98,8 +98,8 @@ impl Program {
     pub fn line(&self, function: &Function, address: u32) -> Option<u16> {
         let (file, first) = self.methods.get(&function.entry)?.source?;
         let places = self.lines.places(address);
-        let inside = places.iter().filter(|place| place.file == file);
-        inside.filter_map(|place| u16::try_from(place.line.checked_sub(first)?).ok()).next()
+        let mut inside = places.iter().filter(|place| place.file == file);
+        inside.find_map(|place| u16::try_from(place.line.checked_sub(first)?).ok())
     }
 
     /// Whether a step of a function calls what may return a second time.

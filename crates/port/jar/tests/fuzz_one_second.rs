@@ -54,7 +54,7 @@ fn damaged_programs_for_a_second() {
     let mut rounds = 0;
     while Instant::now() < end || rounds == 0 {
         let mut damaged = file.clone();
-        for _ in 0..1 + random(&mut state) % 6 {
+        for _ in 0..=(random(&mut state) % 6) {
             let place = &places[(random(&mut state) % places.len() as u64) as usize];
             let at = place.start + (random(&mut state) % place.len() as u64) as usize;
             damaged[at] = random(&mut state) as u8;

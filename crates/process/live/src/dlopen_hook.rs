@@ -507,7 +507,7 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_of_a_death() {
-        let word = Box::leak(Box::new(0u32)) as *mut u32 as usize;
+        let word = std::ptr::from_mut::<u32>(Box::leak(Box::new(0u32))) as usize;
         let thread = std::thread::spawn(move || {
             // SAFETY: the word is leaked.
             std::mem::forget(unsafe { AliveWord::set(word as *mut u32) }.unwrap());

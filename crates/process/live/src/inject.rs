@@ -442,7 +442,7 @@ fn send_over(socket: &OwnedFd, file: i32) -> io::Result<()> {
 /// A `cmsghdr` of level SOL_SOCKET and type SCM_RIGHTS with one descriptor, as 64-bit words.
 fn control_message(file: i32) -> [u64; CONTROL_LEN / 8] {
     let kind = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
-    [20, kind, file as u32 as u64]
+    [20, kind, u64::from(file as u32)]
 }
 
 /// Has the process receive the descriptor.

@@ -175,7 +175,7 @@ impl Process {
         work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError>,
     ) -> Result<T, Failure> {
         let pid = self.pid();
-        let gone = |_| Failure::Error(LiveError::Gone { pid });
+        let gone = |()| Failure::Error(LiveError::Gone { pid });
         let ((answer, answered), (keep, go_on)) = (mpsc::channel(), mpsc::channel());
         follower.ask(Ask::Stop { pid, patience, answer, go_on }).map_err(|_| gone(()))?;
         let threads = answered.recv().map_err(|_| gone(()))?.map_err(|stuck| {

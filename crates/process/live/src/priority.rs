@@ -35,7 +35,7 @@ static SMALL_PAGES: Mutex<(usize, bool)> = Mutex::new((0, false));
 
 impl SmallPages {
     pub(crate) fn begin() -> SmallPages {
-        let mut held = SMALL_PAGES.lock().unwrap_or_else(|error| error.into_inner());
+        let mut held = SMALL_PAGES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if held.0 == 0 {
             held.1 = disables_huge_pages();
             disable_huge_pages(true);
@@ -47,7 +47,7 @@ impl SmallPages {
 
 impl Drop for SmallPages {
     fn drop(&mut self) {
-        let mut held = SMALL_PAGES.lock().unwrap_or_else(|error| error.into_inner());
+        let mut held = SMALL_PAGES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         held.0 -= 1;
         if held.0 == 0 {
             disable_huge_pages(held.1);

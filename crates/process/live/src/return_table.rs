@@ -67,7 +67,7 @@ impl ReturnTable {
             (self.headers.len() as u64, 0),
         ];
         let lists = [&self.texts, &self.pads, &self.whole, &self.pairs, &self.headers];
-        let all = [&counts[..], &lists.map(|list| list.as_slice()).concat()].concat();
+        let all = [&counts[..], &lists.map(std::vec::Vec::as_slice).concat()].concat();
         let body: Vec<u8> =
             all.iter().flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()]).flatten().collect();
         [&hash(&body).to_le_bytes()[..], &body].concat()

@@ -59,7 +59,7 @@ fn damage(name: &str, flags: &[&str], rounds: usize) {
     let (mut refused, mut made) = (0, 0);
     for round in 0..rounds {
         let mut bytes = whole.clone();
-        for _ in 0..1 + round % 3 {
+        for _ in 0..=(round % 3) {
             let at = match round % 4 {
                 0 => table + random(whole.len() - table),
                 // Program headers and what lies behind them, too.

@@ -85,5 +85,5 @@ fn first(btf: &Btf, of: &str, paths: &[&str]) -> Result<Field, BtfError> {
 
 /// What a file's count is with a single reference: since Linux 6.13 it counts those beyond it.
 pub fn single_reference(btf: &Btf) -> i32 {
-    if btf.field("file", "f_ref.refcnt.counter").is_ok() { 0 } else { 1 }
+    i32::from(btf.field("file", "f_ref.refcnt.counter").is_err())
 }

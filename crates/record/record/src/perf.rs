@@ -522,7 +522,7 @@ impl Ring {
                     }
                 }
                 RECORD_SAMPLE => {
-                    self.place(tail, size).into_iter().for_each(|p| take(SwitchRecord::Place(p)))
+                    self.place(tail, size).into_iter().for_each(|p| take(SwitchRecord::Place(p)));
                 }
                 RECORD_LOST => lost += self.word(tail + 16),
                 _ => {}

@@ -46,7 +46,7 @@ pub fn functions(id: u32, first: u32, image: &Image, plan: &Plan) -> Vec<Functio
     let lines = image.lines();
     let rows = plan.functions.iter().zip(first..).map(|(f, number)| {
         let name = name_of(image, f.entry, f.name.as_deref());
-        let place = lines.line(f.entry).map(|p| (p.file.to_string(), p.line));
+        let place = lines.line(f.entry).map(|p| (p.file.clone(), p.line));
         Function { id: number, module: id, ..function(name, f.entry.0, f.size, place) }
     });
     rows.collect()

@@ -111,7 +111,7 @@ impl Hub {
                 match Session::reopen(&folder, &*hub.arrivals) {
                     Ok(session) => slot.session = Mutex::new(Some(session)),
                     Err(error) => {
-                        hub.notify(Happening::Unusable { folder, why: error.to_string() })
+                        hub.notify(Happening::Unusable { folder, why: error.to_string() });
                     }
                 }
             }

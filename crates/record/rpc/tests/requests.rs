@@ -84,7 +84,7 @@ fn with_options(kind: u8, options: &[u8]) -> Vec<u8> {
 fn problem(kind: u8, options: &[u8]) -> String {
     let request = with_options(kind, options);
     let request = fettle_rpc::read(&request).unwrap();
-    fettle_rpc::model(&request).map(|_| String::new()).unwrap_or_else(|error| error.to_string())
+    fettle_rpc::model(&request).map_or_else(|error| error.to_string(), |_| String::new())
 }
 
 #[test]

@@ -353,7 +353,7 @@ impl<'a> Ring<'a> {
 
     /// Copies one cell, if it holds a record of this lap.
     fn copy_cell(&self, at: u64, batch: &mut Vec<u64>) -> bool {
-        let cell = self.base + LIST_RING as u64 + (at & (self.capacity - 1));
+        let cell = self.base + u64::from(LIST_RING) + (at & (self.capacity - 1));
         let last = self.cell - 8;
         let mark = self.sensor.map.u64(cell + last).load(Acquire);
         if !Mark(mark).is_of(at, self.sensor.shape().ring_log2()) {
@@ -374,7 +374,7 @@ impl<'a> Ring<'a> {
             timestamp: cell[0],
             thread: mark.thread(),
             number: mark.event(),
-            words: &cell[1..1 + words],
+            words: &cell[1..=words],
         }
     }
 

@@ -56,7 +56,7 @@ impl Sensor {
         if !metadata.is_file() {
             return Err(not("not a regular file"));
         }
-        if metadata.len() < SLOTS as u64 {
+        if metadata.len() < u64::from(SLOTS) {
             return Err(not("too short"));
         }
         let map = Map::new(&file, metadata.len() as usize).map_err(Error::io(path))?;
@@ -172,7 +172,7 @@ impl Sensor {
 
     /// Thread that last claimed a slot; 0 for none.
     pub(crate) fn owner(&self, slot: u32) -> u32 {
-        self.map.u32(offset_of!(Head, owners) as u64 + 4 * slot as u64).load(Acquire)
+        self.map.u32(offset_of!(Head, owners) as u64 + 4 * u64::from(slot)).load(Acquire)
     }
 
     /// Slots that were ever written to: the shared one, and those with an owner. The others are not

@@ -69,7 +69,7 @@ fn one_second_of_garbage() {
     while start.elapsed() < Duration::from_secs(1) {
         let mut bytes = templates[random.below(5) as usize].clone();
         let whole = random.below(8) == 0;
-        for _ in 0..1 + random.below(40) {
+        for _ in 0..=random.below(40) {
             // Mostly where the cursors and sizes are.
             let words = if whole { bytes.len() as u64 / 8 } else { 600 };
             let at = 8 * random.below(words) as usize;

@@ -71,9 +71,9 @@ fn killed_at_each_point() {
             let child = start(&bench, point, 'k', Policy::Drop, slots, BEFORE);
             let (_, mut list) = ends(child, &bench);
             let (events, lost) = drain(&mut list);
-            let whole = BEFORE + (point == COMMITTED) as u64;
+            let whole = BEFORE + u64::from(point == COMMITTED);
             assert_eq!(events, (0..whole).map(|i| (1, i)).collect::<Vec<_>>(), "{point} {slots}");
-            let hole = (RESERVED..COMMITTED).contains(&point) as u64;
+            let hole = u64::from((RESERVED..COMMITTED).contains(&point));
             assert_eq!(lost, hole, "{point} {slots}");
             assert_eq!(list.sensor().account().unwrap().produced, whole + hole);
         }
@@ -95,7 +95,7 @@ fn a_handler_nests_at_each_point() {
                 let (events, lost) = drain(&mut list);
                 assert_eq!((events.len(), lost), (128, 74));
                 let mut all: Vec<(u16, u64)> = (0..200).map(|i| (1, i)).collect();
-                let place = nth as usize + (point >= RESERVED) as usize;
+                let place = nth as usize + usize::from(point >= RESERVED);
                 all.splice(place..place, [(2, 0), (2, 1)]);
                 assert_eq!(events, all[74..], "{point} {slots} {nth}");
             }
@@ -123,7 +123,7 @@ fn a_handler_that_fills_the_ring_takes_nobodys_cell() {
         assert!(status.success());
         let (events, lost) = drain(&mut list);
         assert_eq!((events.len(), lost), (128, 500 - 128), "{point}");
-        let own = BEFORE as usize + (point >= RESERVED) as usize;
+        let own = BEFORE as usize + usize::from(point >= RESERVED);
         let filled = (0..).map(|i| (2, i));
         let all: Vec<_> = (0..own as u64).map(|i| (1, i)).chain(filled).take(128).collect();
         assert_eq!(events, all, "{point}");
@@ -141,7 +141,7 @@ fn who_comes_a_lap_late_tears_nothing() {
             let (_, mut list) = ends(child, &bench);
             let (events, lost) = drain(&mut list);
             // The last of 300, but for one whose cell was being stored to.
-            let (taken, stored) = ((point >= RESERVED) as u64, point == RESERVED + 1);
+            let (taken, stored) = (u64::from(point >= RESERVED), point == RESERVED + 1);
             let first = 300 - 128;
             // Two laps further.
             let in_its_cell = 2 * 128 - taken;
@@ -161,10 +161,10 @@ fn the_consumer_stops_at_a_commit_under_way() {
             wait_until_stopped(child.id());
             let mut list = bench.wait_for("test.inject").into_list().unwrap();
             let (events, lost) = drain(&mut list);
-            let whole = BEFORE + (point == COMMITTED) as u64;
+            let whole = BEFORE + u64::from(point == COMMITTED);
             assert_eq!((events.len() as u64, lost), (whole, 0), "{point} {slots}");
             assert_eq!(drain(&mut list), (vec![], 0));
-            let pending = (RESERVED..COMMITTED).contains(&point) as u64;
+            let pending = u64::from((RESERVED..COMMITTED).contains(&point));
             assert_eq!(list.sensor().account().unwrap().pending, pending);
             // SAFETY: continues a child of ours.
             unsafe { libc::kill(child.id() as i32, libc::SIGCONT) };

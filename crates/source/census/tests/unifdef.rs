@@ -37,7 +37,7 @@ impl Random {
     }
 
     fn text(&mut self, names: &[&str], depth: u64, line: &mut u64, out: &mut String) {
-        for _ in 0..1 + self.below(4) {
+        for _ in 0..=self.below(4) {
             if depth == 0 || self.below(3) == 0 {
                 *line += 1;
                 out.push_str(&format!("line {line};\n"));

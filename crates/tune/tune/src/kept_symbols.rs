@@ -78,7 +78,7 @@ impl Core {
             while let Ok(Some(note)) = notes.next() {
                 match note.n_type(endian) {
                     kind if kind == NT_AUXV => {
-                        space = Some(fettle_live::space_of_auxv(note.desc()))
+                        space = Some(fettle_live::space_of_auxv(note.desc()));
                     }
                     kind if kind == NT_PRPSINFO => {
                         let text = note.desc().get(ARGUMENTS).unwrap_or_default();

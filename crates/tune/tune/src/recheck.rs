@@ -77,7 +77,7 @@ fn patch_set(process: &Process, folder: &Path) -> Result<PatchSet, TuneError> {
         match entry {
             Entry::Write(patch) if patch.purpose.leads() => patch_set.into.push(patch.clone()),
             Entry::Write(patch) if patch.purpose == Purpose::DeoptJump => {
-                patch_set.out.push(patch.clone())
+                patch_set.out.push(patch.clone());
             }
             _ => {}
         }

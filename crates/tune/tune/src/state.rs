@@ -60,7 +60,7 @@ impl StateFolders {
         let mut all: Vec<_> = entries
             .filter_map(|entry| {
                 let user: u32 = entry.file_name().to_str()?.parse().ok()?;
-                let meta = entry.metadata().ok().filter(|meta| meta.is_dir())?;
+                let meta = entry.metadata().ok().filter(std::fs::Metadata::is_dir)?;
                 let is_other = meta.uid() == user && user != fettle_live::user();
                 let logs = entry.path().join("live");
                 let pids = Journal::list(&logs);

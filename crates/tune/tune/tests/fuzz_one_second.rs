@@ -23,7 +23,7 @@ const NUMBERS: [u64; 7] = [0, 1, 2, 1000, 1 << 40, 1 << 63, u64::MAX];
 fn mutate(profile: &Saved, state: &mut u64) -> Saved {
     let mut mutated = profile.clone();
     let functions = &mut mutated.modules[0].functions;
-    for _ in 0..1 + random(state) % 40 {
+    for _ in 0..=(random(state) % 40) {
         let function = random(state) % functions.len();
         let number = NUMBERS[random(state) % NUMBERS.len()];
         let f = &mut functions[function];

@@ -84,7 +84,8 @@ pub fn run(options: &Options) -> Result<bool> {
         println!("{}", table::head(options.bolt));
     }
     for subject in SUBJECTS.iter().filter(|s| wanted(s.name)) {
-        let packages: Vec<String> = subject.packages.iter().map(|p| p.to_string()).collect();
+        let packages: Vec<String> =
+            subject.packages.iter().map(std::string::ToString::to_string).collect();
         if let Err(error) = apt::ensure(&packages) {
             eprintln!("skipped {}: {error:#}", subject.name);
             continue;

@@ -175,7 +175,7 @@ const PYTHON_TOOLS: Script =
 
 impl Script {
     fn arguments(&self) -> impl Iterator<Item = String> {
-        let options = self.options.iter().map(|option| option.to_string());
+        let options = self.options.iter().map(std::string::ToString::to_string);
         options.chain([path(self.name).display().to_string()])
     }
 

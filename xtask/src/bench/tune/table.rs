@@ -41,7 +41,8 @@ pub fn line(measured: &Value, bolt: bool) -> String {
         .flatten()
         .map(|m| m["functions"].as_array().map_or(0, Vec::len))
         .sum();
-    let stops = ["counted", "measured"].iter().flat_map(|part| value[part]["stops_ms"].as_array());
+    let stops =
+        ["counted", "measured"].iter().filter_map(|part| value[part]["stops_ms"].as_array());
     let longest = stops.flatten().filter_map(Value::as_f64).fold(0.0, f64::max);
     let counted = |what: &str, unit: f64| -> String {
         let count = |i: usize| Some(counted[what][i].as_f64()? / unit);

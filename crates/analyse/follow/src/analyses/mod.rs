@@ -158,7 +158,7 @@ fn of_events(trace: &Trace, analysis: Box<dyn Analysis>) -> Result<(Found, Vec<S
             }
             true
         },
-        |analysis, context| analysis.finish(context),
+        analysis::Analysis::finish,
     )?;
     Ok((found, problems))
 }

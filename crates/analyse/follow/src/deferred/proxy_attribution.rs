@@ -276,7 +276,7 @@ impl ProxyAttribution {
             ThreadAct::Accept => self.contexts.accepted(thread, socket),
             ThreadAct::Close => self.contexts.closed(thread.0, socket),
             ThreadAct::Wait | ThreadAct::Polled | ThreadAct::Looked => {
-                self.contexts.polled(thread.1)
+                self.contexts.polled(thread.1);
             }
             ThreadAct::KnownEvent | ThreadAct::Pair | ThreadAct::Connect => {}
             ThreadAct::Read | ThreadAct::Send if self.contexts.is_own(socket) => {}

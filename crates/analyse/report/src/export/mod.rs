@@ -119,7 +119,7 @@ pub fn export(
                 if options.weight == Weight::Cpu {
                     analysis.need_cpu()?;
                 }
-                stacks::write(&analysis, options.weight, out)?
+                stacks::write(&analysis, options.weight, out)?;
             }
         }
         return Ok(analysis.warnings);

@@ -34,7 +34,7 @@
     f.g.style.cursor = "pointer";
     f.g.addEventListener("click", function () { show(f.x, f.w, f.y); });
     f.g.addEventListener("mouseover", function () {
-      by("told").textContent = f.title.replace("\n", ": ");
+      by("pointed").textContent = f.title.replace("\n", ": ");
     });
   });
   by("back").addEventListener("click", function () { show(0, W, 0); });

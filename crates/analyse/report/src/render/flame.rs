@@ -104,7 +104,7 @@ pub fn flame_svg(graph: &FlameGraph) -> String {
          <rect id=\"back\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
          <text x=\"8\" y=\"16\">{}{} in {}</text>\n\
          <text id=\"find\" x=\"{}\" y=\"16\" text-anchor=\"end\" cursor=\"pointer\">search</text>\n\
-         <text id=\"told\" x=\"8\" y=\"33\" fill=\"#555\">{}</text>\n<g id=\"frames\">\n",
+         <text id=\"pointed\" x=\"8\" y=\"33\" fill=\"#555\">{}</text>\n<g id=\"frames\">\n",
         duration(graph.total_ns),
         if graph.weight == Weight::Cpu { " CPU" } else { "" },
         escaped(&graph.title),

@@ -63,7 +63,7 @@ pub fn join(mut server: Server, batch: &mut Batch, batches: usize) -> Option<Joi
         let [request_read, reply_write, ..] = server.kinds.0;
         for row in 0..batch.len() {
             let kind = batch.kind(row);
-            let tid = batch.value(row, if server.has_pid(kind) { 1 } else { 0 });
+            let tid = batch.value(row, usize::from(server.has_pid(kind)));
             line.clear();
             write!(line, "{},{tid},", n * BATCH + row).expect("a text");
             if kind == request_read {

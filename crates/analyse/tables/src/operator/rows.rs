@@ -226,8 +226,8 @@ impl<'a> Rows<'a> {
             sections: batch.column(4).as_primitive(),
             purposes: batch.column(5).as_primitive(),
             kinds: batch.column(6).as_primitive(),
-            values: values.iter().map(|column| column.as_primitive()).collect(),
-            texts: texts.iter().map(|column| column.as_string()).collect(),
+            values: values.iter().map(arrow_array::cast::AsArray::as_primitive).collect(),
+            texts: texts.iter().map(arrow_array::cast::AsArray::as_string).collect(),
         })
     }
 

@@ -357,7 +357,7 @@ pub(super) fn steps(
     for StepGroup { lines, short, .. } in reported(critical) {
         for Line { from_ns, ns, steps, state, who } in lines {
             let pieces =
-                if steps > 1 { format!(", in {} pieces", count(steps)) } else { "".into() };
+                if steps > 1 { format!(", in {} pieces", count(steps)) } else { String::new() };
             table.row(row(request, from_ns, ns, state, one_line(format!("{who}{pieces}"))));
         }
         if short.steps > 0 {

@@ -75,7 +75,8 @@ pub fn analyse(
             continue;
         }
         let separator = if text.is_empty() { "" } else { "\n" };
-        let title = if table.title.is_empty() { "".into() } else { format!("{}\n", table.title) };
+        let title =
+            if table.title.is_empty() { String::new() } else { format!("{}\n", table.title) };
         text.push_str(separator);
         match form {
             Form::Csv => text.push_str(&render::csv(&schema, &table.batches)?),

@@ -505,7 +505,7 @@ impl<'a> Machine<'a> {
                 return match (value, self.operand(insn, fixups, state)?) {
                     (V::Sp(0), Operand::Mirror(d)) if d == STACK_POINTER - FRAME => {
                         // What an earlier comparison showed is void.
-                        use effect::*;
+                        use effect::{DEEPER, FOUND, NOT_DEEPER, NOT_FOUND, OTHER, TOP};
                         state.effects &= !(TOP | OTHER | FOUND | NOT_FOUND | DEEPER | NOT_DEEPER);
                         Ok(F::Top)
                     }

@@ -149,7 +149,13 @@ pub const NO_ROOM_FROM: u32 = MIRROR_BYTES - FRAME as u32;
 /// What a probe is by the effects of all its paths, with what it compares the call-stack mirror in use
 /// with and what it gives to the agent.
 pub(super) fn kind_of(paths: &[u64], bound: Option<u32>, reported: Option<u32>) -> Option<Kind> {
-    use effect::*;
+    use effect::{
+        ABOVE, BEFORE, BELOW, BELOW_IT, CHILD, CHILD_OF, CHILDREN, CLOSED_BY_AGENT, COUNTDOWN,
+        COUNTED, DEEPER, DUE, ENDED, ENTERED, EXIT_COUNTED, LEFT, LOCK, LOST, NO_ROOM, NOT_DEEPER,
+        NOT_DUE, NOT_FOUND, NUMBER, OTHER, OTHER_TARGET, OVERFLOW, OWN, PARENT, PASS_COUNTED,
+        POPPED, PUSHED, RESERVED, ROOM, SAME_TARGET, SAMPLED, SELF, STACK_POINTER, START,
+        TARGET_COUNTED, TARGET_PUT, TOP, TOTAL, WORD0, WORD1,
+    };
     const PUSH: u64 = ROOM | PUSHED | STACK_POINTER | CHILD | NUMBER | START | BEFORE;
     const CALLS: u64 = COUNTED | CHILDREN | BELOW_IT | ENDED | CHILD_OF;
     const CLOSED: u64 = TOP | PARENT | TOTAL | CALLS | SELF | POPPED;
@@ -327,7 +333,10 @@ pub(super) fn incremented(state: &mut State, what: Operand) -> Step {
 
 /// A store of eight bytes.
 pub(super) fn store(state: &mut State, to: Operand, value: V) -> Step {
-    use effect::*;
+    use effect::{
+        BEFORE, BELOW, CHILD, NUMBER, OTHER_TARGET, PUSHED, RESERVED, STACK_POINTER, START,
+        TARGET_PUT, WORD0, WORD1,
+    };
     match (to, value) {
         // A frame is reserved before it is filled, for signal handlers.
         (Operand::Mirror(self::STACK_POINTER), V::Sp(0)) => once(state, STACK_POINTER, PUSHED),
@@ -351,7 +360,10 @@ pub(super) fn store(state: &mut State, to: Operand, value: V) -> Step {
 /// What is known on one side of a conditional jump.
 pub(super) fn branch(insn: &Instruction, state: &mut State, taken: bool) -> Step {
     use ConditionCode as C;
-    use effect::*;
+    use effect::{
+        ABOVE, BELOW, DEEPER, DUE, FOUND, HAS_ROOM, LOST, NO_ROOM, NOT_DEEPER, NOT_DUE, NOT_FOUND,
+        OTHER, OTHER_TARGET, ROOM, SAME_TARGET, TOP,
+    };
     // A call whose frame is not on top may be deeper than the one on top.
     if state.flags == F::Top && state.effects & OTHER != 0 {
         let deeper = match insn.condition_code() {

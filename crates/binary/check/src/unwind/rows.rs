@@ -278,11 +278,11 @@ pub(super) fn interpret<'p>(
             (0, 0x07) => rule(b.uleb()?, Rule::UNDEFINED)?,
             (0, 0x08) => rule(b.uleb()?, Rule::SAME_VALUE)?,
             (0, 0x09) => {
-                rule(b.uleb()?, Rule::with(Rule::REGISTER, i64::try_from(b.uleb()?).ok()?)?)?
+                rule(b.uleb()?, Rule::with(Rule::REGISTER, i64::try_from(b.uleb()?).ok()?)?)?;
             }
             (0, 0x10) => rule(b.uleb()?, Rule::at(b.block()?, expressions)?)?,
             (0, 0x11) => {
-                rule(b.uleb()?, Rule::with(Rule::OFFSET, b.sleb()?.checked_mul(DATA_ALIGN)?)?)?
+                rule(b.uleb()?, Rule::with(Rule::OFFSET, b.sleb()?.checked_mul(DATA_ALIGN)?)?)?;
             }
             (0, 0x15) => rule(
                 b.uleb()?,

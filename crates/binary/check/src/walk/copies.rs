@@ -5,7 +5,7 @@ use fettle_isa::Insn;
 
 use crate::fault::{CheckError, Fault, fail};
 use crate::walk::{Pair, Walk};
-impl<'w, 'a> Walk<'w, 'a> {
+impl Walk<'_, '_> {
     /// The only fixup in the `len` bytes from `n`; its offset from `n`.
     pub(crate) fn fixup_in(
         &mut self,

@@ -10,7 +10,7 @@ use crate::summary::Kind;
 use crate::walk::{
     Arrival, BLOCK, Behind, DONE, INDEX, PAD, PADDING, Pair, Range, UNPAIRED, Walk, begin_alike,
 };
-impl<'w, 'a> Walk<'w, 'a> {
+impl Walk<'_, '_> {
     pub(crate) fn all(&mut self) -> Result<(), CheckError> {
         let (function, emitted) = (self.claim.function, self.claim.emitted);
         self.follow(function.entry.0, 0, Arrival::Entry)?;

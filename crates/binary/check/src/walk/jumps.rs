@@ -9,7 +9,7 @@ use fettle_lift::function::BlockId;
 use crate::fault::{CheckError, Fault, fail};
 use crate::summary::Kind;
 use crate::walk::{BLOCK, NewJump, Walk};
-impl<'w, 'a> Walk<'w, 'a> {
+impl Walk<'_, '_> {
     /// Whether the block at `a` is said to be at `n`, or behind padding there.
     pub(crate) fn is_label(&mut self, a: u64, n: u32) -> Result<bool, CheckError> {
         let Some(label) = self.label(a) else { return fail(a, Fault::Table) };

@@ -9,7 +9,7 @@ use crate::probe::NO_ROOM_FROM;
 use crate::summary::Kind;
 use crate::user_probe;
 use crate::walk::Walk;
-impl<'w, 'a> Walk<'w, 'a> {
+impl Walk<'_, '_> {
     /// The stretch that starts at `n`.
     pub(crate) fn stretch_at(&mut self, n: u32) -> Option<usize> {
         while self.s.stretches.get(self.stretch).is_some_and(|s| s.start < n) {

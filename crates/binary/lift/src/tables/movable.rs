@@ -137,7 +137,7 @@ fn takes_entry(insn: &Instruction, register: Gpr, table: &JumpTable) -> bool {
 }
 
 fn insn_index(function: &Function, at: LinkAddr) -> Option<usize> {
-    function.insns.binary_search_by_key(&at.0, |i| i.ip()).ok()
+    function.insns.binary_search_by_key(&at.0, fettle_isa::Insn::ip).ok()
 }
 
 fn register_of(gpr: Gpr) -> Register {

@@ -330,10 +330,10 @@ impl Writer<'_> {
     }
 
     /// Writes the call of a promotion as it was, and the jump back.
-    fn cold_call<'i>(
+    fn cold_call(
         &self,
         out: &mut Emitted,
-        original_code: &mut OriginalCode<'i>,
+        original_code: &mut OriginalCode<'_>,
         promotion: &Promotion,
     ) -> Result<(), (SkipReason, LinkAddr)> {
         let call = &self.function.insns[promotion.insn as usize];

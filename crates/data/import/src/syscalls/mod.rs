@@ -697,7 +697,7 @@ fn is_directory(args: Args<'_>) -> bool {
 }
 
 /// The flags of an opening call: behind the path.
-fn open_flags<'a>(args: Args<'a>) -> Option<Value<'a>> {
+fn open_flags(args: Args<'_>) -> Option<Value<'_>> {
     let named = args.get(usize::MAX, &["flags"]);
     named.or_else(|| {
         let at = args

@@ -60,10 +60,7 @@ pub fn field(line: &str) -> Option<FieldFormat> {
     let declaration = parts.next()?.strip_prefix("field:")?.trim();
     let mut field = FieldFormat::default();
     for part in parts {
-        let (key, value) = match part.split_once(':') {
-            Some(pair) => pair,
-            None => continue,
-        };
+        let Some((key, value)) = part.split_once(':') else { continue };
         match key {
             "offset" => field.offset = value.parse().ok()?,
             "size" => field.size = value.parse().ok()?,

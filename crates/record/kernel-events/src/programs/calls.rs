@@ -181,7 +181,7 @@ const OTHER: i16 = slot(FIRST + 2);
 
 /// Begins a program: R7 is the registers of the call, R8 its class. Ends the program for calls and
 /// processes that are not recorded.
-fn prologue<'a>(env: &'a Env, half: usize) -> Code<'a> {
+fn prologue(env: &Env, half: usize) -> Code<'_> {
     let mut c = Code::new(env);
     let out = c.out;
     let f = &env.fields;

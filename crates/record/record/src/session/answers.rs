@@ -108,7 +108,7 @@ impl Session for Recorder<'_> {
     fn injected(&mut self, pid: Pid, result: Result<(), LiveError>) {
         let Some(pending) = self.pending.remove(&pid) else {
             return if result.is_err() {
-                self.executed_unreadable(pid)
+                self.executed_unreadable(pid);
             };
         };
         let path = self.modules.all()[pending.module].path.display().to_string();

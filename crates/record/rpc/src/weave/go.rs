@@ -215,14 +215,14 @@ fn camel(name: &str) -> String {
     let mut at = 0;
     while at < bytes.len() {
         let c = bytes[at];
-        let lower_next = bytes.get(at + 1).is_some_and(|next| next.is_ascii_lowercase());
+        let lower_next = bytes.get(at + 1).is_some_and(char::is_ascii_lowercase);
         match c {
             '_' if at == 0 => out.push('X'),
             '_' if lower_next => {}
             c if c.is_ascii_digit() => out.push(c),
             c => {
                 out.push(c.to_ascii_uppercase());
-                while bytes.get(at + 1).is_some_and(|next| next.is_ascii_lowercase()) {
+                while bytes.get(at + 1).is_some_and(char::is_ascii_lowercase) {
                     at += 1;
                     out.push(bytes[at]);
                 }

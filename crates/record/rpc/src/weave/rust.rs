@@ -52,7 +52,7 @@ fn snake(name: &str) -> String {
     for (at, c) in chars.iter().enumerate() {
         let before = at.checked_sub(1).map(|before| chars[before]);
         let after_lower = before.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        let before_lower = chars.get(at + 1).is_some_and(|next| next.is_ascii_lowercase());
+        let before_lower = chars.get(at + 1).is_some_and(char::is_ascii_lowercase);
         let word = after_lower || before.is_some_and(|b| b.is_ascii_uppercase()) && before_lower;
         if c.is_ascii_uppercase() && word {
             out.push('_');

@@ -267,7 +267,7 @@ pub fn compile(name: &str) -> PathBuf {
     use std::collections::HashMap;
     use std::sync::Mutex;
     static DONE: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
-    let mut done = DONE.lock().unwrap_or_else(|e| e.into_inner());
+    let mut done = DONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let done = done.get_or_insert_default();
     if let Some(path) = done.get(name) {
         return path.clone();

@@ -11,7 +11,7 @@ use super::Structure;
 /// How many tokens of a lock's name count.
 const LONGEST_NAME: u32 = 24;
 
-impl<'a, 'b> Structure<'a, 'b> {
+impl<'a> Structure<'a, '_> {
     pub(super) fn operation(&mut self, at: usize, token: Token<'a>, begins: bool) {
         let Some(meanings) = self.meanings.get(token.text) else { return };
         let found = meanings.iter().find_map(|m| Some((*m, self.lock_of(at, m.form)?)));

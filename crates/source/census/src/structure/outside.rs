@@ -4,7 +4,7 @@ use crate::token::{Language, Token, TokenKind};
 
 use super::{Body, Control, DEEPEST, Declaration, FrameKind, Structure};
 
-impl<'a, 'b> Structure<'a, 'b> {
+impl<'a> Structure<'a, '_> {
     pub(super) fn outside(&mut self, at: usize, token: Token<'a>) {
         let values = self.flow.frames.last().is_some_and(|f| f.kind == FrameKind::Values);
         match token.kind {

@@ -50,7 +50,11 @@ pub fn python() -> Result<PathBuf> {
     let packages = ["gcc", "libc6-dev", "make", "dpkg-dev", "zlib1g-dev", "libffi-dev"];
     let libraries = ["libssl-dev", "libbz2-dev", "liblzma-dev"];
     apt::ensure(
-        &[&packages[..], &libraries].concat().iter().map(|p| p.to_string()).collect::<Vec<_>>(),
+        &[&packages[..], &libraries]
+            .concat()
+            .iter()
+            .map(std::string::ToString::to_string)
+            .collect::<Vec<_>>(),
     )?;
     // `python3.11`, as the source package is called.
     let version = std::fs::canonicalize("/usr/bin/python3")?;
