@@ -96,7 +96,7 @@ pub(crate) fn registers(tid: Tid) -> io::Result<Registers> {
 
 /// Writes the general registers.
 pub(crate) fn set_registers(tid: Tid, registers: &Registers) -> io::Result<()> {
-    request(libc::PTRACE_SETREGS, tid, 0, registers as *const Registers as usize)
+    request(libc::PTRACE_SETREGS, tid, 0, std::ptr::from_ref::<Registers>(registers) as usize)
 }
 
 /// Sets the base of the gs segment alone.

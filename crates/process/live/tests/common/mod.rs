@@ -13,7 +13,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use fettle_live::*;
+use fettle_live::{
+    Birth, ExecStop, ExitStatus, FileMap, Injection, Launch, LiveAddr, LiveError, Prot, RunOptions,
+    Session, WaitFor,
+};
 use fettle_types::{Pid, Tid};
 
 pub const PAGE: u64 = 4096;
