@@ -4,6 +4,8 @@
 //! kernel. BTF is a small sibling of DWARF: a row of types, numbered from 1 on (0 is `void`), and
 //! their names. The reader takes bytes as claims: whatever they hold, it answers or gives an error.
 #![forbid(unsafe_code)]
+// A file of another kernel says what it likes of its own lengths.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 use std::collections::HashMap;
 

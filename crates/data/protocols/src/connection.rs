@@ -139,6 +139,12 @@ impl Connection {
         true
     }
 
+    /// The direction from the client (0), or the other.
+    fn lane(&mut self, n: usize) -> &mut Lane {
+        let [asks, answers] = &mut self.lanes;
+        if n == 0 { asks } else { answers }
+    }
+
     /// Takes bytes of a lane, behind which `missing` ones follow that are not known.
     fn run(
         &mut self,
@@ -148,17 +154,17 @@ impl Connection {
         counts: &mut Counts,
         notify: &mut dyn FnMut(Message<'_>),
     ) -> End {
-        let skipped = self.lanes[n].skip.min(known.len() as u64);
-        known = &known[skipped as usize..];
+        let skipped = self.lane(n).skip.min(known.len() as u64);
+        known = known.get(skipped as usize..).unwrap_or_default();
         if let Err(end) = self.skipped(n, skipped, counts, notify) {
             return end;
         }
-        self.lanes[n].head.extend_from_slice(known);
-        let mut head = std::mem::take(&mut self.lanes[n].head);
+        self.lane(n).head.extend_from_slice(known);
+        let mut head = std::mem::take(&mut self.lane(n).head);
         let mut at = 0;
         while at < head.len() {
             let Some(decoder) = &mut self.decoder else { return End::Fine };
-            let input = Input { bytes: &head[at..], last: missing > 0 };
+            let input = Input { bytes: head.get(at..).unwrap_or_default(), last: missing > 0 };
             let step = match n {
                 0 => decoder.ask(input),
                 _ => decoder.answer(input, self.waiting.front().map(|w| w.command.as_str())),
@@ -183,21 +189,21 @@ impl Connection {
             }
             let here = bytes.min((head.len() - at) as u64);
             at += here as usize;
-            let lane = &mut self.lanes[n];
+            let lane = self.lane(n);
             (lane.skip, lane.then) = (bytes, then);
             if let Err(end) = self.skipped(n, here, counts, notify) {
                 return end;
             }
         }
         head.drain(..at);
-        self.lanes[n].head = head;
+        self.lane(n).head = head;
         if missing == 0 {
             return End::Fine;
         }
-        let skipped = self.lanes[n].skip.min(missing);
+        let skipped = self.lane(n).skip.min(missing);
         missing -= skipped;
         // What begins within missing bytes is not seen.
-        if missing > 0 || !self.lanes[n].head.is_empty() {
+        if missing > 0 || !self.lane(n).head.is_empty() {
             return End::Lost;
         }
         self.skipped(n, skipped, counts, notify).err().unwrap_or(End::Fine)
@@ -211,7 +217,7 @@ impl Connection {
         counts: &mut Counts,
         notify: &mut dyn FnMut(Message<'_>),
     ) -> Result<(), End> {
-        let lane = &mut self.lanes[n];
+        let lane = self.lane(n);
         lane.skip -= bytes;
         if lane.skip > 0 {
             return Ok(());

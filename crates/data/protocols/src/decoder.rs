@@ -25,7 +25,13 @@ impl<'a> Input<'a> {
     /// The bytes before a line's end, and how many the line has with it.
     pub fn line(&self) -> Option<(&'a [u8], u64)> {
         let end = self.bytes.windows(2).position(|two| two == b"\r\n")?;
-        Some((&self.bytes[..end], end as u64 + 2))
+        Some((self.part(0, end as u64), end as u64 + 2))
+    }
+
+    /// As much of the bytes from one place to another as there is.
+    pub fn part(&self, from: u64, to: u64) -> &'a [u8] {
+        let to = to.min(self.bytes.len() as u64);
+        self.bytes.get(from.min(to) as usize..to as usize).unwrap_or_default()
     }
 
     /// A number of four bytes, the most significant first.

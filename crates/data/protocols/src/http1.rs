@@ -3,7 +3,7 @@
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Read, Step};
-use crate::text::{number, reported, words};
+use crate::text::{begins_like, number, reported, split_at_byte, words};
 
 const METHODS: [&[u8]; 9] =
     [b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT"];
@@ -48,12 +48,12 @@ struct Head {
 /// Reads a head: its first line and what it says of the body.
 fn head(input: Input<'_>) -> Read<(Vec<&[u8]>, Head)> {
     let end = input.bytes.windows(4).position(|four| four == HEAD_END)?;
-    let mut lines = input.bytes[..end].split(|byte| *byte == b'\n');
+    let mut lines = input.part(0, end as u64).split(|byte| *byte == b'\n');
     let first = words(lines.next()?.trim_ascii_end());
     let mut head = Head { bytes: end as u64 + 4, ..Head::default() };
     for line in lines {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let Some((name, value)) = split_at_byte(line, b':') else { continue };
+        let value = value.trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
             let Some(length) = number(value).and_then(|n| u64::try_from(n).ok()) else {
                 return Some(Err(()));
@@ -143,7 +143,7 @@ impl Decoder for Http1 {
                 };
             }
         }
-        if !input.bytes.starts_with(&b"HTTP/1."[..input.bytes.len().min(7)]) {
+        if !begins_like(input.bytes, b"HTTP/1.") {
             return Step::Lost;
         }
         let (first, head) = match head(input) {

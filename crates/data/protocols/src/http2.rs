@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::decoder::{Answer, Ask, Decoder, Input, Step};
 use crate::hpack::Table;
-use crate::text::reported;
+use crate::text::{begins_like, reported};
 
 /// How every connection begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -28,7 +28,7 @@ const PRIORITY: u8 = 32;
 
 /// Whether a connection begins here.
 pub fn begins(bytes: &[u8]) -> bool {
-    bytes.len() >= 16 && PREFACE.starts_with(&bytes[..bytes.len().min(PREFACE.len())])
+    bytes.len() >= 16 && begins_like(bytes, PREFACE)
 }
 
 /// One direction.
@@ -71,10 +71,9 @@ impl<'a> Frame<'a> {
         let head = input.bytes.get(..FRAME)?;
         let length = input.be32(0)? >> 8;
         let stream = u64::from(input.be32(5)? & 0x7fff_ffff);
-        let end = input.bytes.len().min(FRAME + length as usize);
-        let body = &input.bytes[FRAME..end];
+        let &[_, _, _, kind, flags, ..] = head else { return None };
         let bytes = FRAME as u64 + u64::from(length);
-        Some(Frame { kind: head[3], flags: head[4], stream, bytes, body })
+        Some(Frame { kind, flags, stream, bytes, body: input.part(FRAME as u64, bytes) })
     }
 
     fn is_whole(&self) -> bool {
@@ -182,8 +181,7 @@ impl Decoder for Http2 {
 
     fn ask(&mut self, input: Input<'_>) -> Step {
         if !self.started {
-            let known = input.bytes.len().min(PREFACE.len());
-            if input.bytes[..known] != PREFACE[..known] {
+            if !begins_like(input.bytes, PREFACE) {
                 return Step::Lost;
             }
             self.started = true;

@@ -2,6 +2,10 @@
 //!
 //! The code is canonical: of one length, codes count upwards with the characters, and the first of
 //! a length follows the last of the length before. So the lengths say all.
+#![expect(
+    clippy::indexing_slicing,
+    reason = "into tables of fixed sizes, by numbers of bits that are bounded"
+)]
 
 /// Bits of each character's code; the last is the end's.
 #[rustfmt::skip]

@@ -18,6 +18,8 @@
 //!
 //! No I/O; bytes in, messages out, whatever the bytes.
 #![forbid(unsafe_code)]
+// Bytes from the network are never trusted to be as many as they say.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod connection;
 mod counts;
@@ -70,11 +72,13 @@ impl Connections {
             self.counts.forgotten += self.open.len() as u64;
             self.open.clear();
         }
-        let known = &known[..known.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
+        let most = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let known = known.get(..most).unwrap_or(known);
         let connection = self.open.entry(socket).or_default();
         let given_up = connection.transfer(side, known, bytes, &mut self.counts, notify);
         if let Some(reason) = given_up {
-            self.counts.given_up[reason as usize] += 1;
+            let count = self.counts.given_up.get_mut(reason as usize);
+            *count.expect("there is one for each reason") += 1;
         }
         given_up
     }

@@ -120,7 +120,7 @@ impl Decoder for Text {
             b"VA" => {
                 let Some(length @ 0..VALUE_MAX) = value(0) else { return Step::Lost };
                 bytes += length as u64 + 2;
-                key = echoed(&rest[1..]);
+                key = echoed(rest.get(1..).unwrap_or_default());
             }
             b"HD" | b"NS" | b"EX" | b"NF" => key = echoed(rest),
             // That there is nothing is what quiet requests get no answer for.
@@ -216,18 +216,20 @@ struct Head {
 }
 
 fn head(input: Input<'_>, magic: u8) -> Read<Head> {
-    let bytes = input.bytes.get(..HEAD as usize)?;
-    let be16 = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    let &[is, operation, k1, k2, extras, kind, s1, s2, ..] = input.bytes.get(..HEAD as usize)?
+    else {
+        return None;
+    };
     let head = Head {
-        operation: bytes[1],
-        key: usize::from(be16(2)),
-        extras: usize::from(bytes[4]),
+        operation,
+        key: usize::from(u16::from_be_bytes([k1, k2])),
+        extras: usize::from(extras),
         body: u64::from(input.be32(8)?),
-        status: be16(6),
-        repeated: u64::from(bytes[1]) << 32 | u64::from(input.be32(12)?),
+        status: u16::from_be_bytes([s1, s2]),
+        repeated: u64::from(operation) << 32 | u64::from(input.be32(12)?),
     };
     let fits = (head.key + head.extras) as u64 <= head.body && head.body < 1 << 31;
-    let known = bytes[0] == magic && bytes[5] == 0;
+    let known = is == magic && kind == 0;
     let known = known && usize::from(head.operation) < OPERATIONS.len();
     Some(if fits && known { Ok(head) } else { Err(()) })
 }
@@ -264,7 +266,9 @@ impl Decoder for Binary {
         let secret = head.operation == 0x21 || head.operation == 0x22;
         let key =
             if secret { "" } else { &reported(input.bytes.get(key_at..end).unwrap_or_default()) };
-        let (name, quiet) = OPERATIONS[usize::from(head.operation)];
+        let Some(&(name, quiet)) = OPERATIONS.get(usize::from(head.operation)) else {
+            return Step::Lost;
+        };
         let ask = Ask {
             command: name.into(),
             text: format!("{name} {key}").trim_end().to_owned(),

@@ -91,7 +91,7 @@ impl Postgres {
             _ if !input.has(bytes) => Step::More,
             _ => {
                 self.starting = false;
-                let body = &input.bytes[8..input.bytes.len().min(length as usize)];
+                let body = input.part(8, length.into());
                 let mut words = body.split(|byte| *byte == 0);
                 let mut said = Vec::new();
                 while let (Some(name), Some(value)) = (words.next(), words.next()) {
@@ -121,10 +121,9 @@ fn message(input: Input<'_>) -> Read<(u8, u64, &[u8])> {
         return Some(Err(()));
     }
     let bytes = u64::from(length) + 1;
-    let end = input.bytes.len().min(bytes as usize);
     // Texts stand at the beginning: two names, and a statement.
     let wanted = bytes.min(5 + 2 * TEXT as u64);
-    input.has(wanted).then(|| Ok((kind, bytes, &input.bytes[5..end])))
+    input.has(wanted).then(|| Ok((kind, bytes, input.part(5, bytes))))
 }
 
 impl Decoder for Postgres {

@@ -18,7 +18,7 @@ pub fn begins(bytes: &[u8]) -> bool {
     let input = Input { bytes, last: false };
     let Some((line, at)) = input.line() else { return false };
     let Some(count) = line.strip_prefix(b"*").and_then(number) else { return false };
-    let rest = Input { bytes: &bytes[at as usize..], last: false };
+    let rest = Input { bytes: input.part(at, u64::MAX), last: false };
     let Some((line, at)) = rest.line() else { return false };
     let length = line.strip_prefix(b"$").and_then(number);
     let first = rest.bytes.get(at as usize);
@@ -65,7 +65,9 @@ impl Resp {
         if reported_before || (self.asked.len() < self.wanted() && self.asked_left > 0) {
             return Step::Skip(bytes);
         }
-        let command = self.asked[0].to_ascii_uppercase();
+        let Some(command) = self.asked.first().map(|word| word.to_ascii_uppercase()) else {
+            return Step::Lost;
+        };
         if UNASKED.contains(&command.as_str()) {
             return Step::Stop(Reason::Unasked);
         }
@@ -87,7 +89,8 @@ impl Resp {
 
     /// Whether the request is answered, and what that says of those that follow.
     fn reply(&mut self) -> Reply {
-        let said = if self.asked[0].eq_ignore_ascii_case("reset") { 0 } else { 2 };
+        let resets = self.asked.first().is_some_and(|word| word.eq_ignore_ascii_case("reset"));
+        let said = if resets { 0 } else { 2 };
         let said = self.asked.get(said).map(|word| word.to_ascii_lowercase());
         let (now, next) = match (said.as_deref(), self.replies) {
             (Some("on" | "reset"), _) => (Reply::Yes, Replies::On),
@@ -128,8 +131,8 @@ impl Decoder for Resp {
                 if self.asked.len() < self.wanted() && !input.has(wanted) {
                     return Step::More;
                 }
-                let end = input.bytes.len().min((at + length as u64) as usize);
-                self.word(at + length as u64 + 2, &input.bytes[at as usize..end])
+                let end = at + length as u64;
+                self.word(end + 2, input.part(at, end))
             }
             // As people type them.
             b'A'..=b'Z' | b'a'..=b'z' if self.asked_left == 0 => {

@@ -6,7 +6,7 @@ pub const TEXT: usize = 256;
 /// A text from bytes, cut, with `…` where it is.
 pub fn reported(bytes: &[u8]) -> String {
     let cut = bytes.len() > TEXT;
-    let bytes = if cut { &bytes[..TEXT] } else { bytes };
+    let bytes = bytes.get(..TEXT).unwrap_or(bytes);
     let text = String::from_utf8_lossy(bytes);
     let clean = |c: char| if c.is_control() || c == '\u{fffd}' { ' ' } else { c };
     let mut text: String = text.trim().chars().map(clean).collect();
@@ -18,8 +18,18 @@ pub fn reported(bytes: &[u8]) -> String {
 
 /// The bytes before a zero, and those behind it.
 pub fn zero_ended(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.iter().position(|byte| *byte == 0)?;
-    Some((&bytes[..end], &bytes[end + 1..]))
+    split_at_byte(bytes, 0)
+}
+
+/// What stands before the first byte of a kind, and behind it.
+pub fn split_at_byte(bytes: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == kind)?;
+    Some((bytes.get(..end)?, bytes.get(end + 1..)?))
+}
+
+/// Whether bytes begin with others, as far as they go.
+pub fn begins_like(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.iter().zip(wanted).all(|(is, wanted)| is == wanted)
 }
 
 /// A decimal number.
