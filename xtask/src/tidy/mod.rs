@@ -5,6 +5,7 @@ mod identifiers;
 mod length;
 mod links;
 mod modules;
+mod numbers;
 mod paths;
 mod rooms;
 mod size;
@@ -50,6 +51,7 @@ pub fn check(sources: &[Source]) -> Result<Vec<Problem>> {
         paths::check(source, &mut problems);
         words::check(source, &mut problems);
         identifiers::check(source, &mut problems);
+        numbers::check(source, &mut problems);
         size::check(source, &mut problems);
     }
     links::check(sources, &mut problems);

@@ -18,7 +18,7 @@ use fettle_watch::{
 use serde_json::json;
 
 use crate::output;
-use fettle_types::{Pid, parse_time};
+use fettle_types::{Pid, Tid, parse_time};
 
 /// Watch running processes by rules: who spins, sleeps on bytes or waits in a cycle, and what to do about it
 #[derive(Args, Debug)]
@@ -117,7 +117,7 @@ fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<E
         bail!("--tick must be at least 100us: looking takes time, too");
     }
     let options = WatcherOptions {
-        pids: args.pid.iter().map(|pid| pid.unsigned()).collect(),
+        pids: args.pid.clone(),
         act: args.act,
         tick: args.tick,
         state,
@@ -279,7 +279,7 @@ fn why(finding: &Finding) -> String {
             )
         }
         Why::Cycle { tids } => {
-            let tids: Vec<String> = tids.iter().map(u32::to_string).collect();
+            let tids: Vec<String> = tids.iter().map(Tid::to_string).collect();
             format!("is deadlocked: threads {} wait for each other's mutexes", tids.join(", "))
         }
         Why::Unread { bytes } => {

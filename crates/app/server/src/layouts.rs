@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
+use fettle_types::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Answered, Subject, json};
@@ -23,7 +24,7 @@ const SETS_MAX: usize = 1 << 22;
 pub struct Layouts {
     version: u32,
     /// The process that was tuned; none if the layout was only computed.
-    pid: Option<i32>,
+    pid: Option<Pid>,
     processes: Option<u64>,
     /// Whether rewritten text stays.
     kept: Option<bool>,

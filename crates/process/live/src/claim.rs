@@ -55,7 +55,7 @@ impl Claim {
 /// Why a process cannot be attached to that process `tracer` traces. A second Fettle may try while
 /// the first one, which has a claim, traces: the error is the same as if it had tried between two
 /// pauses.
-pub(crate) fn traced_already(pid: Pid, tracer: u64) -> LiveError {
+pub(crate) fn traced_already(pid: Pid, tracer: Pid) -> LiveError {
     let folder = format!("/proc/{pid}");
     let mut open = std::fs::read_dir(format!("/proc/{tracer}/fd")).into_iter().flatten().flatten();
     let claimed =
@@ -78,12 +78,12 @@ mod tests {
         let claim = Claim::of(pid, [pid]).unwrap();
         let said = Claim::of(pid, []).unwrap_err().to_string();
         assert!(said.contains("another fettle is at work on this process"), "{said}");
-        let said = traced_already(pid, own.unsigned().into()).to_string();
+        let said = traced_already(pid, own).to_string();
         assert!(said.contains("another fettle is at work on this process"), "{said}");
         let said = Claim::of(own, [pid]).unwrap_err().to_string();
         assert!(said.contains(&format!("another fettle is at work on process {pid}")), "{said}");
         drop(claim);
-        let said = traced_already(pid, own.unsigned().into()).to_string();
+        let said = traced_already(pid, own).to_string();
         assert!(said.contains(&format!("process {own} traces it already")), "{said}");
         drop(Claim::of(own, [pid]).unwrap());
         child.kill().unwrap();

@@ -514,7 +514,7 @@ mod tests {
     }
 
     fn header() -> (String, World) {
-        let world = World { boot: "a-b-c".to_owned(), pids: 4711 };
+        let world = World { boot: "a-b-c".to_owned(), pid_namespace: 4711 };
         (format!("{HEADER}{world}"), world)
     }
 
@@ -539,7 +539,7 @@ mod tests {
         let journal = Journal::open(folder.path(), pid).unwrap().unwrap();
         // It lives, but this very program is not changed.
         assert!(crate::undo(journal, crate::Undoing::within(Default::default())).is_err());
-        written_in(folder.path(), &World { pids: 1, ..here.clone() });
+        written_in(folder.path(), &World { pid_namespace: 1, ..here.clone() });
         let said = Journal::open(folder.path(), pid).unwrap_err().to_string();
         assert!(said.contains("another PID namespace"), "{said}");
         assert_eq!(Journal::owner_of(folder.path(), pid), None);

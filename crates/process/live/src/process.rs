@@ -380,10 +380,12 @@ fn status_of(pid: Pid) -> Result<Vec<u8>, LiveError> {
 
 /// Which process traces the thread that this is the `status` of. The kernel names the tracing
 /// thread.
-pub(crate) fn tracer(status: &[u8]) -> Option<u64> {
-    let thread = maps::status_field(status, "TracerPid:").filter(|tid| *tid != 0)?;
+pub(crate) fn tracer(status: &[u8]) -> Option<Pid> {
+    let thread = Tid::try_from(maps::status_field(status, "TracerPid:")?).ok()?;
     let its = maps::read_proc(&format!("/proc/{thread}/status")).unwrap_or_default();
-    Some(maps::status_field(&its, "Tgid:").unwrap_or(thread))
+    let process = maps::status_field(&its, "Tgid:").and_then(|pid| Pid::try_from(pid).ok());
+    // One that has ended is called by the only number that is known.
+    Some(process.unwrap_or(thread.as_process()))
 }
 
 /// Whether it is a thread of the kernel's own.

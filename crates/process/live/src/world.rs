@@ -19,7 +19,7 @@ pub(crate) struct World {
     /// The kernel's id of the boot, which is unique among machines.
     pub boot: String,
     /// The namespace's inode.
-    pub pids: u64,
+    pub pid_namespace: u64,
 }
 
 /// When the processes of a world live.
@@ -39,21 +39,22 @@ impl World {
             |source| LiveError::Os { action: "tell this PID namespace from others", source };
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(failed)?;
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_err(failed)?;
-        Ok(World { boot: boot.trim().to_owned(), pids: namespace.ino() })
+        Ok(World { boot: boot.trim().to_owned(), pid_namespace: namespace.ino() })
     }
 
     /// What [`World`]'s `Display` has written.
     pub fn parse(text: &str) -> Option<World> {
-        let (boot, pids) = text.split_once(' ')?;
+        let (boot, namespace) = text.split_once(' ')?;
         let is_name = !boot.is_empty() && !boot.contains(char::is_whitespace);
-        Some(World { boot: boot.to_owned(), pids: pids.parse().ok()? }).filter(|_| is_name)
+        Some(World { boot: boot.to_owned(), pid_namespace: namespace.parse().ok()? })
+            .filter(|_| is_name)
     }
 
     /// When the processes of this world live, as `file` shows; else why that cannot be found out
     /// here.
     pub fn era(&self, here: &World, file: &File) -> Result<Era, String> {
         let by_hand = "; if that has ended, remove the log by hand";
-        match (self.boot == here.boot, self.pids == here.pids) {
+        match (self.boot == here.boot, self.pid_namespace == here.pid_namespace) {
             (true, true) => Ok(Era::Present),
             (true, false) => Err(format!(
                 "it is of a process in another PID namespace (a container, or outside of this one): \
@@ -71,7 +72,7 @@ impl World {
 
 impl fmt::Display for World {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} {}", self.boot, self.pids)
+        write!(formatter, "{} {}", self.boot, self.pid_namespace)
     }
 }
 
@@ -115,8 +116,8 @@ mod tests {
         // The namespace of this one is not known.
         let proc = File::open("/proc/self/status").unwrap();
         assert!(other.era(&here, &proc).unwrap_err().contains("another machine"));
-        let inside = World { pids: 1, ..here.clone() };
+        let inside = World { pid_namespace: 1, ..here.clone() };
         assert!(inside.era(&here, &file).unwrap_err().contains("another PID namespace"));
-        assert!(World { pids: 1, ..other }.era(&here, &file).is_err());
+        assert!(World { pid_namespace: 1, ..other }.era(&here, &file).is_err());
     }
 }

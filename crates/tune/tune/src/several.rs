@@ -71,8 +71,9 @@ mod tests {
     #[test]
     fn hundreds_with_one_reason_are_one() {
         let numbered = |number: i32| Pid::try_from(number).unwrap();
-        let reason =
-            |pid: i32| format!("the word at {:#x} in its heap may lead to 0x7f00", pid * 4096);
+        let reason = |number: i32| {
+            format!("the word at {:#x} in its heap may lead to 0x7f00", number * 4096)
+        };
         let mut reported: Vec<(Pid, String)> =
             (1..=200).map(|pid| (numbered(pid), reason(pid))).collect();
         reported.insert(7, (numbered(1000), "it uses the gs segment itself".to_owned()));

@@ -437,6 +437,8 @@ struct At {
 
 #[cfg(test)]
 mod tests {
+    use fettle_types::Pid;
+
     use super::*;
     use crate::rules::Rules;
 
@@ -453,7 +455,7 @@ mod tests {
 
     fn see(fleet: &mut Fleet, now: u64, numbers: &[u64]) {
         let found = |n: &u64| {
-            let leader = fettle_types::Pid::try_from(*n).unwrap();
+            let leader = Pid::try_from(*n).unwrap();
             let found =
                 Found { leader, processes: 1, program: "a".to_owned(), unit: None, rule: 0 };
             (key(*n), found)
@@ -564,7 +566,7 @@ mod tests {
     #[test]
     fn what_is_changed_already_is_known() {
         let mut fleet = fleet("");
-        let [one, two] = [1, 2].map(|number: i32| fettle_types::Pid::try_from(number).unwrap());
+        let [one, two] = [1, 2].map(|number: i32| Pid::try_from(number).unwrap());
         let program = "a".to_owned();
         let found = Found { leader: one, processes: 1, program, unit: None, rule: 0 };
         let tuned = State::Tuned {

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use fettle_types::Pid;
+use rustix::process::{Signal, kill_process};
 use serde::Deserialize;
 
 use crate::find::Found;
@@ -112,7 +113,7 @@ impl Job {
     pub fn interrupt(&mut self) {
         if self.interrupted.is_none() {
             self.interrupted = Some(Instant::now());
-            if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            if let Some(pid) = rustix::process::Pid::from_raw(Pid::of_child(&self.child).get()) {
                 // It has not been waited for, so the number is still its own.
                 let _ = kill_process(pid, Signal::TERM);
             }

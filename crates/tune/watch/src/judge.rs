@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use fettle_types::Tid;
 use serde::{Deserialize, Serialize};
 
 use crate::limit::Limit;
@@ -29,7 +30,7 @@ pub enum Why {
     /// A thread computes, and nothing else.
     Spins {
         /// The thread.
-        tid: u32,
+        tid: Tid,
         /// CPU time since its last mark of progress, in nanoseconds.
         cpu_ns: u64,
         /// What was waited for, in nanoseconds.
@@ -40,7 +41,7 @@ pub enum Why {
     /// Each of these threads waits for a mutex that the next one holds, the last for one of the first's.
     Cycle {
         /// The threads.
-        tids: Vec<u32>,
+        tids: Vec<Tid>,
     },
     /// Bytes lie in connections, and all threads sleep.
     Unread {
@@ -72,8 +73,8 @@ pub struct Judge {
 
 #[derive(Debug, Default)]
 struct Known {
-    threads: HashMap<u32, Mark>,
-    cycles: BTreeMap<Vec<(u32, u64)>, (u32, u64)>,
+    threads: HashMap<Tid, Mark>,
+    cycles: BTreeMap<Vec<(Tid, u64)>, (u32, u64)>,
     /// CPU time when it last changed, and when that was.
     cpu: Option<(u64, u64)>,
     scalars: HashMap<String, (i64, u64)>,
@@ -179,7 +180,7 @@ fn spinning(
     limit: &mut Limit,
     now: u64,
     look: &ProcessLook,
-) -> Vec<(u32, u64, u64)> {
+) -> Vec<(Tid, u64, u64)> {
     let Some(threads) = &look.threads else { return Vec::new() };
     let mut stuck = Vec::new();
     let mut marks = HashMap::with_capacity(threads.len());
@@ -211,7 +212,7 @@ fn spinning(
 
 /// The thread that has used most, if that is more than it may.
 fn longest(
-    stuck: &[(u32, u64, u64)],
+    stuck: &[(Tid, u64, u64)],
     least: Duration,
     learned: Option<&Limit>,
 ) -> Option<(u64, Why)> {
@@ -224,10 +225,10 @@ fn longest(
 /// A cycle that was there in the look before, too.
 fn cycle(known: &mut Known, now: u64, look: &ProcessLook) -> Option<(u64, Why)> {
     let waits = look.waits.as_ref()?;
-    let mutex = |tid: u32| waits.iter().find(|wait| wait.tid == tid).map_or(0, |wait| wait.mutex);
+    let mutex = |tid: Tid| waits.iter().find(|wait| wait.tid == tid).map_or(0, |wait| wait.mutex);
     let mut seen = BTreeMap::new();
     for tids in cycles(waits) {
-        let key: Vec<(u32, u64)> = tids.iter().map(|tid| (*tid, mutex(*tid))).collect();
+        let key: Vec<(Tid, u64)> = tids.iter().map(|tid| (*tid, mutex(*tid))).collect();
         let (looks, since) = known.cycles.get(&key).copied().unwrap_or((0, now));
         seen.insert(key, (looks + 1, since));
     }
@@ -236,22 +237,25 @@ fn cycle(known: &mut Known, now: u64, look: &ProcessLook) -> Option<(u64, Why)> 
     Some((*since, Why::Cycle { tids: key.iter().map(|(tid, _)| *tid).collect() }))
 }
 
-fn cycles(waits: &[WaitLook]) -> Vec<Vec<u32>> {
+fn cycles(waits: &[WaitLook]) -> Vec<Vec<Tid>> {
     let waiting: Vec<fettle_locks::hung::Waiting> = waits
         .iter()
         .map(|wait| fettle_locks::hung::Waiting {
-            tid: wait.tid,
+            tid: wait.tid.unsigned(),
             thread: String::new(),
             awaited: fettle_locks::hung::Awaited::Lock {
                 kind: "mutex",
                 address: wait.mutex,
                 name: None,
             },
-            holder: Some(wait.owner),
+            holder: Some(wait.owner.unsigned()),
             stack: Vec::new(),
         })
         .collect();
-    fettle_locks::hung::cycles(&waiting)
+    let numbers = |cycle: Vec<u32>| -> Vec<Tid> {
+        cycle.into_iter().filter_map(|tid| Tid::try_from(tid).ok()).collect()
+    };
+    fettle_locks::hung::cycles(&waiting).into_iter().map(numbers).collect()
 }
 
 /// A scalar's value, and since when it has had it.
@@ -276,9 +280,17 @@ mod tests {
         Judge::new(parse("rules", text).unwrap_or_else(|report| panic!("{report}")))
     }
 
+    fn tid(number: u32) -> Tid {
+        number.try_into().unwrap()
+    }
+
+    fn spins(why: &Why, number: u32) -> bool {
+        matches!(why, Why::Spins { tid: found, .. } if *found == tid(number))
+    }
+
     fn process(threads: &[(u32, u64, u64)]) -> ProcessLook {
         ProcessLook {
-            id: ProcessId { pid: 7, start: 1 },
+            id: ProcessId { pid: tid(7).as_process(), start: 1 },
             program: "app".into(),
             is_worker: true,
             cpu_ns: threads.iter().map(|(_, cpu, _)| cpu).sum(),
@@ -286,8 +298,8 @@ mod tests {
             threads: Some(
                 threads
                     .iter()
-                    .map(|&(tid, cpu_ns, calls)| ThreadLook {
-                        tid,
+                    .map(|&(number, cpu_ns, calls)| ThreadLook {
+                        tid: tid(number),
                         cpu_ns,
                         progress: Progress { calls, waits: 0 },
                     })
@@ -312,7 +324,7 @@ mod tests {
         let found = judge.see(&at(4, process(&[(7, 3 * MS, 5)])));
         let [finding] = &found[..] else { panic!("{found:?}") };
         assert_eq!(finding.since_ns, 0);
-        assert!(matches!(finding.why, Why::Spins { tid: 7, .. }), "{finding:?}");
+        assert!(spins(&finding.why, 7), "{finding:?}");
         assert_eq!(judge.see(&at(5, process(&[(7, 4 * MS, 5)]))), [], "it still holds");
         assert_eq!(judge.see(&at(6, process(&[(7, 5 * MS, 6)]))), [], "it got on");
         assert_eq!(judge.see(&at(9, process(&[(7, 8 * MS, 6)]))).len(), 1, "and is stuck again");
@@ -341,7 +353,7 @@ mod tests {
             assert_eq!(judge.see(&at(ms, process(&[(7, ms * MS, 5), (8, ms * MS, ms)]))), []);
         }
         let found = judge.see(&at(3, process(&[(7, 3 * MS, 5), (8, 3 * MS, 3)])));
-        assert!(matches!(found[..], [Finding { why: Why::Spins { tid: 7, .. }, .. }]), "{found:?}");
+        assert!(found.len() == 1 && spins(&found[0].why, 7), "{found:?}");
     }
 
     #[test]
@@ -361,15 +373,17 @@ mod tests {
         let mut judge =
             judge("rule a { worker of \"app\" spins exactly 3ms without progress -> log }");
         judge.see(&at(0, process(&[(7, 0, 5)])));
-        let other =
-            ProcessLook { id: ProcessId { pid: 7, start: 2 }, ..process(&[(7, 9 * MS, 5)]) };
+        let other = ProcessLook {
+            id: ProcessId { pid: tid(7).as_process(), start: 2 },
+            ..process(&[(7, 9 * MS, 5)])
+        };
         assert_eq!(judge.see(&at(9, other)), []);
     }
 
     #[test]
     fn a_cycle_is_believed_at_the_second_look() {
         let mut judge = judge("rule a { process of \"app\" waits in a cycle -> log }");
-        let wait = |tid, mutex, owner| WaitLook { tid, mutex, owner };
+        let wait = |waits, mutex, owner| WaitLook { tid: tid(waits), mutex, owner: tid(owner) };
         let look = |waits: &[WaitLook]| ProcessLook {
             waits: Some(waits.to_vec()),
             threads: None,
@@ -380,7 +394,7 @@ mod tests {
         assert_eq!(judge.see(&at(1, look(&[wait(1, 0x10, 2)]))), [], "it was none");
         assert_eq!(judge.see(&at(2, look(&dead))), []);
         let found = judge.see(&at(3, look(&dead)));
-        assert_eq!(found[0].why, Why::Cycle { tids: vec![1, 2] });
+        assert_eq!(found[0].why, Why::Cycle { tids: vec![tid(1), tid(2)] });
         assert_eq!(found[0].since_ns, 2 * MS);
         assert_eq!(judge.see(&at(4, look(&dead))), []);
     }

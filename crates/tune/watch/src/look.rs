@@ -1,5 +1,6 @@
 //! What was seen of processes at one moment, as plain data: [`crate::Judge`] decides by nothing else.
 
+use fettle_types::{Pid, Tid};
 use serde::{Deserialize, Serialize};
 
 /// A look at all processes that are watched.
@@ -15,7 +16,7 @@ pub struct Look {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
     /// PID.
-    pub pid: u32,
+    pub pid: Pid,
     /// When it was started, in clock ticks since the boot.
     pub start: u64,
 }
@@ -61,7 +62,7 @@ pub enum Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadLook {
     /// Its number.
-    pub tid: u32,
+    pub tid: Tid,
     /// CPU time, in nanoseconds.
     pub cpu_ns: u64,
     /// What it has got done, as far as the kernel counts.
@@ -88,9 +89,9 @@ impl Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitLook {
     /// The thread.
-    pub tid: u32,
+    pub tid: Tid,
     /// The mutex's address.
     pub mutex: u64,
     /// The thread that holds it.
-    pub owner: u32,
+    pub owner: Tid,
 }

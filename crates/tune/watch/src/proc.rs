@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fettle_sensor::{Directory, Sensor};
+use fettle_types::{Pid, Tid};
 use nix::time::ClockId;
-use nix::unistd::Pid;
 
 use crate::look::{Held, Look, ProcessId, ProcessLook, Progress, ThreadLook};
 use crate::waits;
@@ -49,9 +49,9 @@ pub struct Wanted {
 /// The processes that are watched.
 #[derive(Debug)]
 pub struct Processes {
-    roots: Vec<u32>,
+    roots: Vec<Pid>,
     wanted: Wanted,
-    known: BTreeMap<u32, Watched>,
+    known: BTreeMap<Pid, Watched>,
     tree_at: Option<Instant>,
     sensors: Vec<Sensor>,
     sensors_at: Option<Instant>,
@@ -64,8 +64,8 @@ pub struct Watched {
     pub id: ProcessId,
     /// Its program: the last part of its executable's path, or its name where that cannot be read.
     pub program: String,
-    /// Who started it.
-    pub parent: u32,
+    /// The process that started it, if we can see that.
+    pub parent: Option<Pid>,
     /// Whether that is watched, too.
     pub is_worker: bool,
     /// By which it can be signalled without meaning another one.
@@ -82,7 +82,7 @@ pub struct Watched {
 
 impl Processes {
     /// Watches these processes and all that they have started or will start.
-    pub fn new(roots: Vec<u32>, wanted: Wanted) -> Processes {
+    pub fn new(roots: Vec<Pid>, wanted: Wanted) -> Processes {
         Processes {
             roots,
             wanted,
@@ -107,7 +107,7 @@ impl Processes {
     pub fn refresh(&mut self, now: Instant) -> bool {
         self.tree_at = Some(now);
         let mut found = BTreeSet::new();
-        let mut open: Vec<(u32, Option<u32>)> = self.roots.iter().map(|pid| (*pid, None)).collect();
+        let mut open: Vec<(Pid, Option<Pid>)> = self.roots.iter().map(|pid| (*pid, None)).collect();
         while let Some((pid, parent)) = open.pop() {
             if !found.insert(pid) {
                 continue;
@@ -119,7 +119,7 @@ impl Processes {
             let id = ProcessId { pid, start: stat.start };
             if self.known.get(&pid).is_none_or(|process| process.id != id) {
                 self.known
-                    .insert(pid, Watched::new(id, parent.unwrap_or(stat.parent), parent, now));
+                    .insert(pid, Watched::new(id, parent.or(stat.parent), parent.is_some(), now));
             } else if let Some(process) = self.known.get_mut(&pid) {
                 // It may have executed another program since.
                 process.program = program_of(pid);
@@ -150,9 +150,9 @@ impl Processes {
 }
 
 impl Watched {
-    fn new(id: ProcessId, started_by: u32, watched_parent: Option<u32>, now: Instant) -> Watched {
-        let pid = Pid::from_raw(id.pid.cast_signed());
-        let handle = rustix::process::Pid::from_raw(id.pid.cast_signed());
+    fn new(id: ProcessId, parent: Option<Pid>, is_worker: bool, now: Instant) -> Watched {
+        let pid = nix::unistd::Pid::from_raw(id.pid.get());
+        let handle = rustix::process::Pid::from_raw(id.pid.get());
         let flags = rustix::process::PidfdFlags::empty();
         let handle = handle.and_then(|pid| rustix::process::pidfd_open(pid, flags).ok());
         // The number may belong to another process since it was read.
@@ -160,8 +160,8 @@ impl Watched {
         Watched {
             id,
             program: program_of(id.pid),
-            parent: started_by,
-            is_worker: watched_parent.is_some(),
+            parent,
+            is_worker,
             handle,
             clock: ClockId::pid_cpu_clock_id(pid).ok(),
             cpu_ns: 0,
@@ -248,13 +248,13 @@ impl Watched {
 /// What `/proc/PID/stat` says.
 struct Stat {
     state: u8,
-    parent: u32,
+    parent: Option<Pid>,
     start: u64,
     is_exiting: bool,
 }
 
 impl Stat {
-    fn of(pid: u32) -> Option<Stat> {
+    fn of(pid: Pid) -> Option<Stat> {
         Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -263,15 +263,16 @@ impl Stat {
         let rest = text.get(text.rfind(')')? + 2..)?;
         let mut fields = rest.split_ascii_whitespace();
         let state = *fields.next()?.as_bytes().first()?;
-        let parent = fields.next()?.parse().ok()?;
+        let parent: u32 = fields.next()?.parse().ok()?;
         // The kernel's PF_EXITING.
         let flags: u64 = fields.nth(4)?.parse().ok()?;
         let start = fields.nth(12)?.parse().ok()?;
+        let parent = Pid::try_from(parent).ok();
         Some(Stat { state, parent, start, is_exiting: flags & 4 != 0 })
     }
 }
 
-fn program_of(pid: u32) -> String {
+fn program_of(pid: Pid) -> String {
     let path = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     // An upgrade has replaced the file.
@@ -282,23 +283,23 @@ fn program_of(pid: u32) -> String {
     })
 }
 
-fn children(pid: u32) -> Vec<u32> {
+fn children(pid: Pid) -> Vec<Pid> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let mut found = Vec::new();
     for task in tasks.flatten() {
         let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse::<Pid>().ok()));
     }
     found
 }
 
-fn tids(pid: u32) -> BTreeSet<u32> {
+fn tids(pid: Pid) -> BTreeSet<Tid> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeSet::new() };
     tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Why a process does not get on, by its first thread's state.
-fn held(pid: u32) -> Option<Held> {
+fn held(pid: Pid) -> Option<Held> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -323,11 +324,11 @@ fn held(pid: u32) -> Option<Held> {
     }
 }
 
-fn threads(pid: u32) -> Vec<ThreadLook> {
+fn threads(pid: Pid) -> Vec<ThreadLook> {
     tids(pid).into_iter().filter_map(|tid| thread(pid, tid)).collect()
 }
 
-fn thread(pid: u32, tid: u32) -> Option<ThreadLook> {
+fn thread(pid: Pid, tid: Tid) -> Option<ThreadLook> {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).ok();
     let cpu_ns = read("schedstat")?.split_ascii_whitespace().next()?.parse().ok()?;
     let number = |text: &str, name: &str| {
@@ -342,7 +343,7 @@ fn thread(pid: u32, tid: u32) -> Option<ThreadLook> {
 }
 
 /// Numbers of a process's sockets.
-fn sockets(pid: u32) -> HashSet<u64> {
+fn sockets(pid: Pid) -> HashSet<u64> {
     let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return HashSet::new() };
     let number = |path: &Path| {
         let name = fs::read_link(path).ok()?;
@@ -372,8 +373,8 @@ fn find_sensors(names: &BTreeSet<String>) -> Vec<Sensor> {
     found.flat_map(|found| found.sensors).filter(Sensor::is_alive).collect()
 }
 
-fn scalars_of(sensors: &[Sensor], pid: u32) -> Vec<(String, i64)> {
-    let own = sensors.iter().filter(|sensor| sensor.description().producer.pid == pid);
+fn scalars_of(sensors: &[Sensor], pid: Pid) -> Vec<(String, i64)> {
+    let own = sensors.iter().filter(|sensor| sensor.description().producer.pid == pid.unsigned());
     let value = |sensor: &Sensor| Some((sensor.description().name.clone(), sensor.scalar().ok()?));
     own.filter_map(value).collect()
 }
@@ -386,7 +387,12 @@ mod tests {
     fn a_name_may_hold_anything() {
         let stat = "7 (a) b (c) S 3 7 7 0 -1 1 0 0 0 0 0 0 0 0 20 0 1 0 12345 1 2";
         let stat = Stat::parse(stat).unwrap();
-        assert!(stat.state == b'S' && stat.parent == 3 && stat.start == 12345 && !stat.is_exiting);
+        assert!(
+            stat.state == b'S'
+                && stat.parent == Pid::try_from(3u32).ok()
+                && stat.start == 12345
+                && !stat.is_exiting
+        );
         assert!(Stat::parse("7 (a").is_none() && Stat::parse("7 (a)").is_none());
     }
 
@@ -404,11 +410,11 @@ mod tests {
     #[test]
     fn this_process_is_seen() {
         let mut processes = Processes::new(
-            vec![std::process::id()],
+            vec![Pid::own()],
             Wanted { progress: true, waits: true, unread: true, scalars: BTreeSet::new() },
         );
         let look = processes.look(Instant::now(), 1).unwrap();
-        let own = look.processes.iter().find(|p| p.id.pid == std::process::id()).unwrap();
+        let own = look.processes.iter().find(|p| p.id.pid == Pid::own()).unwrap();
         assert!(own.cpu_ns > 0 && !own.is_worker && own.held.is_none(), "{own:?}");
         assert!(own.threads.as_ref().is_some_and(|threads| !threads.is_empty()), "{own:?}");
         assert!(processes.get(own.id).unwrap().handle.is_some());

@@ -6,14 +6,15 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use fettle_locks::futex::FutexWait;
+use fettle_types::{Pid, Tid};
 
 use crate::look::WaitLook;
 
 /// Threads of a process that wait for mutexes of glibc's, or for ones that inherit priority, whose owner
 /// is another thread of it. Threads that end meanwhile are left out.
-pub(crate) fn of_process(pid: u32, tids: &BTreeSet<u32>) -> Vec<WaitLook> {
+pub(crate) fn of_process(pid: Pid, tids: &BTreeSet<Tid>) -> Vec<WaitLook> {
     let calls = tids.iter().filter_map(|tid| Some((*tid, futex_wait(pid, *tid)?)));
-    let calls: Vec<(u32, FutexWait)> = calls.collect();
+    let calls: Vec<(Tid, FutexWait)> = calls.collect();
     if calls.is_empty() {
         return Vec::new();
     }
@@ -26,14 +27,15 @@ pub(crate) fn of_process(pid: u32, tids: &BTreeSet<u32>) -> Vec<WaitLook> {
     calls
         .iter()
         .filter_map(|(tid, call)| {
-            let owner = call.owner(word).filter(|owner| tids.contains(owner))?;
+            let owner = Tid::try_from(call.owner(word)?).ok()?;
+            tids.contains(&owner).then_some(())?;
             Some(WaitLook { tid: *tid, mutex: call.address, owner })
         })
         .collect()
 }
 
 /// The futex that a thread waits for without a time limit: one with a limit comes back by itself.
-fn futex_wait(pid: u32, tid: u32) -> Option<FutexWait> {
+fn futex_wait(pid: Pid, tid: Tid) -> Option<FutexWait> {
     without_limit(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?)
 }
 

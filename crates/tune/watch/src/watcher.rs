@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fettle_types::monotonic_ns;
+use fettle_types::{Pid, monotonic_ns};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::act::Actor;
@@ -28,7 +28,7 @@ const REPLACEMENT_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct WatcherOptions {
     /// The processes; what they start is watched, too.
-    pub pids: Vec<u32>,
+    pub pids: Vec<Pid>,
     /// Whether rules act. Otherwise findings are only said.
     pub act: bool,
     /// Time between looks.
@@ -45,7 +45,7 @@ pub enum Notice {
     /// What is watched.
     Watching {
         /// `program PID` of each.
-        processes: Vec<(String, u32)>,
+        processes: Vec<(String, Pid)>,
     },
     /// A rule holds.
     Found(Box<Entry>),
@@ -54,9 +54,9 @@ pub enum Notice {
         /// The rule that had it killed.
         rule: String,
         /// What was killed.
-        old: u32,
+        old: Pid,
         /// Its successor.
-        new: u32,
+        new: Pid,
         /// From the last progress to the finding, in nanoseconds.
         found_after_ns: u64,
         /// From the last progress to the successor's first wait for work, in nanoseconds.
@@ -67,7 +67,7 @@ pub enum Notice {
         /// The rule that had it killed.
         rule: String,
         /// What was killed.
-        old: u32,
+        old: Pid,
     },
 }
 
@@ -78,7 +78,7 @@ pub enum WatchError {
     #[error("process {pid} does not exist; `pgrep -o NAME` finds a server's first process")]
     NoProcess {
         /// Its number.
-        pid: u32,
+        pid: Pid,
     },
     /// Another watcher.
     #[error(
@@ -86,7 +86,7 @@ pub enum WatchError {
     )]
     Taken {
         /// The process.
-        pid: u32,
+        pid: Pid,
         /// The lock's file.
         path: PathBuf,
     },
@@ -118,7 +118,7 @@ pub struct Watcher {
 struct Killed {
     rule: String,
     id: ProcessId,
-    parent: u32,
+    parent: Option<Pid>,
     program: String,
     since_ns: u64,
     found_ns: u64,
@@ -312,7 +312,7 @@ fn wanted(rules: &[Rule]) -> Wanted {
 
 /// Whether a process is in a system call in which servers wait for work: accept, poll, select, epoll, or
 /// a read.
-fn waits_for_work(pid: u32) -> bool {
+fn waits_for_work(pid: Pid) -> bool {
     const CALLS: [&str; 10] = ["0", "7", "23", "43", "45", "232", "270", "271", "281", "288"];
     let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
     text.split_ascii_whitespace().next().is_some_and(|call| CALLS.contains(&call))
