@@ -220,6 +220,8 @@ pub struct Machine {
     pub options: String,
     /// A file of this machine's that receives what the guest writes to `/dev/ttyS1`.
     pub output: Option<PathBuf>,
+    /// A plugin of QEMU's that is loaded before its C library, too, and its options.
+    pub plugin: Option<(PathBuf, String)>,
     /// Most time it may take here.
     pub limit: Duration,
 }
@@ -308,6 +310,10 @@ fn qemu(kernel: &Kernel, machine: &Machine, archive: &Path) -> Command {
     command.arg("-m").arg(machine.memory.to_string());
     if let Some(file) = &machine.output {
         command.args(["-serial", "mon:stdio", "-serial"]).arg(format!("file:{}", file.display()));
+    }
+    if let Some((plugin, options)) = &machine.plugin {
+        command.arg("-plugin").arg(format!("{},{options}", plugin.display()));
+        command.env("LD_PRELOAD", plugin);
     }
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(archive);
     // QEMU's processors have one clock, which Linux cannot know.

@@ -54,6 +54,7 @@ pub fn snapshot(kernel: &Kernel, model: &str) -> Result<PathBuf> {
         memory: 1024,
         options: String::new(),
         output: Some(output.clone()),
+        plugin: None,
         limit: Duration::from_secs(560),
     };
     let shown = guest::run(kernel, &files, &machine, &script())?;

@@ -83,6 +83,7 @@ pub fn run(options: &Options) -> Result<Score> {
         memory: 1024,
         options: options.append.clone(),
         output: None,
+        plugin: None,
         limit: Duration::from_secs(if options.brief { 560 } else { 7200 }),
     };
     let shown = guest::run(&kernel, &files, &machine, &script)?;

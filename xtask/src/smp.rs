@@ -169,6 +169,7 @@ pub fn run(options: &Options) -> Result<Score> {
         memory: if options.brief { 1024 } else { 2048 },
         options: options.append.clone(),
         output: None,
+        plugin: None,
         limit: Duration::from_secs(if options.brief { 580 } else { 3600 }),
     };
     let shown = guest::run(&kernel, &files, &machine, &script)?;
@@ -220,8 +221,19 @@ fn stops(
 
 /// The guest's files: fettle, the module for its kernel, programs.
 fn files(options: &Options, kernel: &Kernel) -> Result<Files> {
+    let files = base(options.binary.as_deref(), kernel, "files")?;
+    compile(&files, "programs", "-O1")?;
+    if !options.brief {
+        apt::ensure(&PACKAGES.map(String::from))?;
+        debian(&files)?;
+    }
+    Ok(files)
+}
+
+/// Files with fettle, the module for the kernel, and a shell.
+pub(crate) fn base(binary: Option<&Path>, kernel: &Kernel, name: &str) -> Result<Files> {
     let place = repo::target_folder("smp")?;
-    let binary = crate::fettle::binary(options.binary.as_deref())?;
+    let binary = crate::fettle::binary(binary)?;
     let module = place.join("module").join(&kernel.release);
     proc::output_of(
         Command::new(&binary)
@@ -230,18 +242,13 @@ fn files(options: &Options, kernel: &Kernel) -> Result<Files> {
             .arg("--build")
             .arg(&kernel.headers),
     )?;
-    let files = Files::new(&place.join("files"))?;
+    let files = Files::new(&place.join(name))?;
     let small = place.join("fettle");
     proc::output_of(Command::new("strip").arg("-o").arg(&small).arg(&binary))?;
     files.put_program(&small, "bin/fettle")?;
     files.put_file(&module.join("fettle-smp.ko"), "fettle-smp.ko")?;
     files.put_program(Path::new("/bin/dash"), "bin/dash")?;
     files.put_program(Path::new("/bin/dash"), "usr/bin/dash")?;
-    compile(&files, &place)?;
-    if !options.brief {
-        apt::ensure(&PACKAGES.map(String::from))?;
-        debian(&files)?;
-    }
     Ok(files)
 }
 
@@ -268,16 +275,20 @@ fn debian(files: &Files) -> Result<()> {
     Ok(())
 }
 
-/// The repository's own test programs.
-fn compile(files: &Files, place: &Path) -> Result<()> {
+/// The repository's own programs of a folder of `tests/smp`, in `/tests/bin`.
+pub(crate) fn compile(files: &Files, folder: &str, optimized: &str) -> Result<()> {
     apt::ensure(&["libc6-dev".to_string()])?;
-    for entry in std::fs::read_dir(repo::root().join("tests/smp/programs"))? {
+    let place = repo::target_folder("smp")?;
+    for entry in std::fs::read_dir(repo::root().join("tests/smp").join(folder))? {
         let source = entry?.path();
+        if source.extension().is_none_or(|extension| extension != "c") {
+            continue;
+        }
         let name = source.file_stem().context("a file has a name")?.to_string_lossy().into_owned();
         let program = place.join(&name);
         proc::output_of(
             Command::new("gcc")
-                .args(["-O1", "-Wall", "-pthread", "-o"])
+                .args([optimized, "-Wall", "-pthread", "-o"])
                 .arg(&program)
                 .arg(&source)
                 .arg("-lm"),

@@ -23,6 +23,9 @@
 #define SOON 50000ull
 #define LATER 10000000ull
 
+/* CPU time that is reported at a time, at least. */
+#define REPORTED_NS 20000ull
+
 #define SPINS_LEAST 64
 #define SPINS_MOST 8192
 
@@ -66,10 +69,14 @@ static bool wait_for(struct member *member, struct thread *thread)
     return stopped;
 }
 
-/* Reports to Linux the CPU time that the program had elsewhere. */
-static void account(struct member *member, const struct thread *thread)
+/* Reports to Linux the CPU time that the program had elsewhere, at once or when it is worth a report: that
+ * takes longer than a short call. */
+static void account(struct member *member, const struct thread *thread, u64 least_ns)
 {
-    u64 nanoseconds = mul_u64_u64_div_u64(thread->ran - member->counted, 1000000, tsc_khz);
+    u64 ticks = thread->ran - member->counted, nanoseconds;
+    if (ticks < least_ns * (tsc_khz / 1000) / 1000 || !ticks)
+        return;
+    nanoseconds = mul_u64_u64_div_u64(ticks, 1000000, tsc_khz);
     member->counted = thread->ran;
     local_irq_disable();
     current->se.sum_exec_runtime += nanoseconds;
@@ -195,6 +202,7 @@ static enum outcome on_call(struct member *member, struct thread *thread)
     regs->orig_ax = number;
     regs->ax = -ENOSYS;
     if (kind == CALL_LAST) {
+        account(member, thread, 0);
         thread_free(member->thread);
         member->thread = -1;
         symbols_run_call(regs, number);
@@ -238,7 +246,7 @@ static enum outcome stay_out(struct member *member)
             return come_home(thread);
         if (!wait_for(member, thread))
             thread_recall(member->thread);
-        account(member, thread);
+        account(member, thread, REPORTED_NS);
         outcome = on_event(member, thread);
         cond_resched();
     }
@@ -314,6 +322,7 @@ static enum outcome outing(struct member *member)
     outcome = stay_out(member);
     if (outcome == PAUSED || outcome == GONE)
         return outcome;
+    account(member, world_thread(member->thread), 0);
     thread_free(member->thread);
     member->thread = -1;
 #ifdef CONFIG_RSEQ

@@ -15,6 +15,7 @@ pub mod probe;
 pub mod programs;
 pub mod rpc;
 pub mod sample;
+pub mod smp;
 pub mod tune;
 pub mod variants;
 
@@ -41,6 +42,8 @@ pub enum Bench {
     Rpc(rpc::Options),
     /// What laying out the hot code of running programs brings
     Tune(tune::Options),
+    /// What lent processors cost and bring, by instructions counted in a guest
+    Smp(smp::Options),
 }
 
 /// Runs one.
@@ -56,5 +59,6 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Jar(options) => jar::run(options),
         Bench::Rpc(options) => rpc::run(options),
         Bench::Tune(options) => tune::run(options),
+        Bench::Smp(options) => smp::run(options),
     }
 }

@@ -1,0 +1,203 @@
+//! What lent processors cost and bring, by counted instructions in a guest.
+//!
+//! A guest is translated, so its times say nothing. A plugin of QEMU's (`plugin.c`) counts instructions, and lets
+//! processors execute in step by them: their number is the time, as in the paper's simulator.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::guest::{self, Files, Kernel, Machine};
+use crate::{proc, repo, smp};
+
+mod figures;
+mod reading;
+
+pub use figures::Speeds;
+use reading::Measurement;
+
+/// How to measure.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Options {
+    /// The command to measure; without one, it is built
+    #[arg(long)]
+    pub fettle: Option<PathBuf>,
+    /// Package of the kernel
+    #[arg(long, default_value = "linux-image-amd64")]
+    pub kernel: String,
+    /// Lend up to so many processors
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub processors: u32,
+    /// Only these parts: costs, speeds, noise
+    #[arg(long, value_delimiter = ',', default_value = "costs,speeds,noise")]
+    pub parts: Vec<String>,
+    /// Show everything that the guest showed
+    #[arg(long)]
+    pub verbose: bool,
+}
+
+/// Measures and prints; false if a figure is missed.
+pub fn run(options: &Options) -> Result<bool> {
+    let mut right = true;
+    for part in &options.parts {
+        right &= match part.as_str() {
+            "costs" => figures::costs(&costs(options)?),
+            "speeds" => figures::speeds(&speeds(options)?),
+            "noise" => figures::noise(&noise(options)?),
+            other => anyhow::bail!("{other} is none of costs, speeds, noise"),
+        };
+    }
+    Ok(right)
+}
+
+/// Measures parallel programs on 1 to `processors` processors of each kind.
+pub fn speeds(options: &Options) -> Result<Speeds> {
+    Ok(Speeds(Guest::new(options)?.measure(options, options.processors + 1, "", speeds_script)?))
+}
+
+fn costs(options: &Options) -> Result<Vec<Measurement>> {
+    Guest::new(options)?.measure(options, 3, "", |_| costs_script())
+}
+
+fn noise(options: &Options) -> Result<Vec<Measurement>> {
+    // Processor 1 is as quiet as Linux makes it, 2 is lent, 3 is as usual.
+    Guest::new(options)?
+        .measure(options, 4, "isolcpus=1 nohz_full=1 rcu_nocbs=1", |_| noise_script())
+}
+
+/// One program on Linux's processors from 1 on, and on lent ones.
+const FUNCTIONS: &str = "
+linux() { echo \"label: linux $1\"; mask=$(printf %x $(((1 << ($1 + 1)) - 2))); shift; taskset $mask \"$@\" || echo failed: \"$@\"; }
+lent() { echo \"label: lent $1\"; list=1-$1; shift; (echo join $list >/dev/fettle-smp; exec \"$@\") || echo failed: \"$@\"; }
+lend() { fettle smp lend $1 --module /fettle-smp.ko; }
+";
+
+fn costs_script() -> String {
+    let programs = ["forwarded 2000", "local 2000", "futex 500", "touch 4000", "scatter 1000"];
+    let mut script = FUNCTIONS.to_string();
+    for system in ["linux", "lent"] {
+        if system == "lent" {
+            script.push_str("lend 1-2\n");
+        }
+        for program in programs {
+            let processors = if program.starts_with("futex") { 2 } else { 1 };
+            let _ = writeln!(script, "{system} {processors} /tests/bin/costs {program}");
+        }
+    }
+    script
+}
+
+/// Parallel programs with their sizes: between 20 and 70 million instructions each.
+pub(crate) const PROGRAMS: [(&str, u32); 3] = [("radix", 1 << 19), ("fft", 1 << 16), ("lu", 256)];
+
+fn speeds_script(most: u32) -> String {
+    let mut script = FUNCTIONS.to_string();
+    for system in ["linux", "lent"] {
+        if system == "lent" {
+            let _ = writeln!(script, "lend 1-{most}");
+        }
+        for processors in 1..=most {
+            for (program, size) in PROGRAMS {
+                let _ = writeln!(
+                    script,
+                    "{system} {processors} /tests/bin/splash {program} {processors} {size}"
+                );
+            }
+        }
+    }
+    script
+}
+
+fn noise_script() -> String {
+    let loops = 20_000_000;
+    format!(
+        "{FUNCTIONS}
+lend 2
+taskset 1 /tests/bin/disturb /disturbance.ko >/tmp/disturbs &
+disturbs=$!
+while ! grep -q disturbs /tmp/disturbs; do sleep 0.2; done
+echo 'label: isolated 1'; taskset 2 /tests/bin/costs loop {loops}
+echo 'label: linux 3'; taskset 8 /tests/bin/costs loop {loops}
+echo 'label: lent 2'; (echo join 2 >/dev/fettle-smp; exec /tests/bin/costs loop {loops})
+kill $disturbs; wait $disturbs
+"
+    )
+}
+
+/// What all guests of a benchmark have.
+struct Guest {
+    kernel: Kernel,
+    files: Files,
+    plugin: PathBuf,
+    counts: PathBuf,
+}
+
+impl Guest {
+    fn new(options: &Options) -> Result<Guest> {
+        let kernel = Kernel::fetch(&options.kernel)?;
+        let files = smp::base(options.fettle.as_deref(), &kernel, "measured-files")?;
+        smp::compile(&files, "measured", "-O2")?;
+        let place = repo::target_folder("smp")?;
+        files.put_file(&disturbance(&kernel, &place)?, "disturbance.ko")?;
+        let plugin = place.join("plugin.so");
+        proc::output_of(
+            Command::new("gcc")
+                .args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-o"])
+                .arg(&plugin)
+                .arg(repo::root().join("xtask/src/bench/smp/plugin.c")),
+        )?;
+        Ok(Guest { kernel, files, plugin, counts: place.join("counts") })
+    }
+
+    fn measure(
+        &self,
+        options: &Options,
+        processors: u32,
+        append: &str,
+        script: impl Fn(u32) -> String,
+    ) -> Result<Vec<Measurement>> {
+        let machine = Machine {
+            processors,
+            // Linux clears pages by words then: by bytes each would be an instruction here.
+            model: "max,-erms,-fsrm".to_string(),
+            memory: 1024,
+            // An idle processor looks for work, as a lent one does, and needs no interrupt.
+            options: format!("idle=poll nowatchdog rcupdate.rcu_cpu_stall_suppress=1 {append}"),
+            output: None,
+            plugin: Some((self.plugin.clone(), format!("out={}", self.counts.display()))),
+            limit: Duration::from_secs(3600),
+        };
+        let shown = guest::run(&self.kernel, &self.files, &machine, &script(processors - 1))?;
+        if options.verbose {
+            println!("{shown}");
+        }
+        ensure!(!shown.contains("failed:"), "a program failed in the guest:\n{shown}");
+        let counts = std::fs::read_to_string(&self.counts).context("what the plugin counted")?;
+        let measured = reading::read(&shown, &counts)?;
+        for one in measured.iter().filter(|one| one.slips > 0) {
+            println!("{} {}: {} slips", one.system, one.what, one.slips);
+        }
+        Ok(measured)
+    }
+}
+
+/// Builds the module that disturbs.
+fn disturbance(kernel: &Kernel, place: &Path) -> Result<PathBuf> {
+    let folder = place.join("disturbance").join(&kernel.release);
+    std::fs::create_dir_all(&folder)?;
+    let source = repo::root().join("tests/smp/measured/module");
+    for name in ["Kbuild", "disturbance.c"] {
+        std::fs::copy(source.join(name), folder.join(name))?;
+    }
+    proc::output_of(
+        Command::new("make")
+            .arg("-C")
+            .arg(&kernel.headers)
+            .arg(format!("M={}", folder.display()))
+            .arg("modules"),
+    )?;
+    Ok(folder.join("disturbance.ko"))
+}
