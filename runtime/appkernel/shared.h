@@ -72,8 +72,16 @@ struct registers {
 };
 
 /* Which side has a thread. Linux's module takes it from FREE to HOME and READY, the application kernel
- * from READY to RUNNING and STOPPED; a STOPPED thread is Linux's again. */
-enum thread_state { THREAD_FREE, THREAD_HOME, THREAD_READY, THREAD_RUNNING, THREAD_STOPPED };
+ * from READY to RUNNING, WAITING (on a futex) and STOPPED; a STOPPED thread is Linux's again. A WAITING one belongs
+ * to whoever takes it out of its space's set, as a READY one to whoever takes it out of a processor's. */
+enum thread_state {
+    THREAD_FREE,
+    THREAD_HOME,
+    THREAD_READY,
+    THREAD_RUNNING,
+    THREAD_STOPPED,
+    THREAD_WAITING
+};
 
 /* Why a thread stopped. */
 enum event {
@@ -83,6 +91,7 @@ enum event {
     EVENT_TRAP,      /* another exception: `vector` */
     EVENT_RECALLED,  /* as Linux wished */
     EVENT_PREEMPTED, /* it must be told that another thread had its processor */
+    EVENT_MOVED,     /* it is ready, and another processor would be better */
     EVENT_LOST       /* its processor failed */
 };
 
@@ -99,6 +108,7 @@ struct thread {
     u64 address;
     u64 fs_base, gs_base;
     u64 cpus; /* by Linux: lent processors that it may run on */
+    u64 allowed; /* by Linux: those that it may run on if Linux moves it there */
     u32 space;
     u32 cpu; /* the lent processor that it ran on last */
     u32 protection_keys;
@@ -109,6 +119,8 @@ struct thread {
     u64 ran;           /* ticks in user mode */
     u64 since;         /* the tick it was dispatched at; 0 when it does not run */
     u64 calls, local_calls, faults;
+    u64 futex; /* the address that it waits at */
+    u64 turn;  /* who began to wait first is woken first */
 };
 
 /* What the processor's last words were. */
@@ -160,8 +172,9 @@ struct shared {
     /* Written once by Linux. */
     u64 cr0, cr4, efer, pat, xcr0, xss, vectors, tsc_khz;
     u64 idle_cr3;
-    u32 has_xsaves, has_x2apic, has_keys, has_tsc_aux;
+    u32 has_xsaves, has_x2apic, has_keys, has_tsc_aux, has_smap;
     u32 bell_vector, bell_apic;
+    u64 cpus_up; /* lent processors that run this, by index */
     /* Threads whose proxies want to be woken. */
     u64 bells[THREAD_WORDS];
     u64 bells_rung;
@@ -171,6 +184,12 @@ struct shared {
     u64 ready[MAX_CPUS][THREAD_WORDS];
     /* CR3 of each space on each lent processor. */
     u64 spaces[MAX_SPACES][MAX_CPUS];
+    /* Private futexes, by space. By Linux: whether all threads of the space are out, so that none can call
+     * Linux about a futex but through its proxy; and how many such calls Linux has at hand. */
+    u32 futexes_are_local[MAX_SPACES];
+    u32 futex_calls[MAX_SPACES];
+    u64 waiting[MAX_SPACES][THREAD_WORDS];
+    u64 futex_turns;
 };
 
 /* A uniprocessor kernel's own atomic functions lock nothing: these do. */

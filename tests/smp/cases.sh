@@ -50,7 +50,7 @@ case_programs() {
     same dynamic dash -c 'echo one | cat; for i in 1 2 3; do echo $i; done | wc -l; x=$(echo sub); echo $x; exit 7'
     fettle smp run -- no-such-program 2>/dev/null
     result not-there 127 $?
-    for program in /tests/bin/*; do
+    for program in /tests/programs/*; do
         fast ${program##*/} $program
     done
 }
@@ -63,7 +63,7 @@ figure() { # NAME
 # Calls and faults that go to Linux: of 8,392 first touches, 4,096 copies and 20,000 calls most do not.
 case_quiet() {
     faults=$(figure faults) calls=$(figure calls)
-    (echo join >/dev/fettle-smp; exec /tests/bin/quiet) >/dev/null
+    (echo join >/dev/fettle-smp; exec /tests/programs/quiet) >/dev/null
     faults=$(($(figure faults) - faults)) calls=$(($(figure calls) - calls))
     result few-faults few "$([ $faults -gt 200 ] && [ $faults -lt 1500 ] && echo few || echo $faults)"
     result few-calls few "$([ $calls -gt 10 ] && [ $calls -lt 200 ] && echo few || echo $calls)"
@@ -76,13 +76,25 @@ case_mutation() {
     seen=no tries=0
     while [ $seen = no ] && [ $tries -lt 10 ]; do
         tries=$((tries + 1))
-        (echo join >/dev/fettle-smp; exec busybox timeout -s KILL 30 /tests/bin/translations quick) >/tmp/stale
+        (echo join >/dev/fettle-smp; exec busybox timeout -s KILL 30 /tests/programs/translations quick) >/tmp/stale
         status=$?
         case $status in 0|126|127) ;; *) seen=yes ;; esac
     done
     [ $seen = yes ] || echo "translations ended with $status, and said: $(cat /tmp/stale)"
     result mutation-is-seen yes $seen
     echo "ignore-changes 0" >/dev/fettle-smp
+}
+
+# The same for futexes: without waits that end when a thread comes home, turns must be lost.
+case_waits() {
+    calls=$(figure local_calls)
+    (echo join >/dev/fettle-smp; exec /tests/measured/costs futex 2000) >/dev/null
+    calls=$(($(figure local_calls) - calls))
+    result futexes-are-local yes "$([ $calls -gt 4000 ] && echo yes || echo $calls)"
+    echo "keep-waiting 1" >/dev/fettle-smp
+    (echo join >/dev/fettle-smp; exec busybox timeout -s KILL 10 /tests/programs/futexes) >/dev/null 2>&1
+    result lost-turns-are-seen 137 $?
+    echo "keep-waiting 0" >/dev/fettle-smp
 }
 
 LOOP='>/tmp/ready; while :; do :; done'

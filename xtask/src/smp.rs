@@ -153,7 +153,7 @@ pub fn run(options: &Options) -> Result<Score> {
     };
     let files = files(options, &kernel)?;
     let mut script = std::fs::read_to_string(repo::root().join("tests/smp/cases.sh"))?;
-    script.push_str("\ncase_lend\ncase_programs\ncase_quiet\ncase_mutation\n");
+    script.push_str("\ncase_lend\ncase_programs\ncase_quiet\ncase_waits\ncase_mutation\n");
     if !options.brief {
         script.push_str(&std::fs::read_to_string(repo::root().join("tests/smp/debian.sh"))?);
         script.push_str("\ncase_debian\ncase_debuggers\n");
@@ -223,6 +223,7 @@ fn stops(
 fn files(options: &Options, kernel: &Kernel) -> Result<Files> {
     let files = base(options.binary.as_deref(), kernel, "files")?;
     compile(&files, "programs", "-O1")?;
+    compile(&files, "measured", "-O2")?;
     if !options.brief {
         apt::ensure(&PACKAGES.map(String::from))?;
         debian(&files)?;
@@ -275,7 +276,7 @@ fn debian(files: &Files) -> Result<()> {
     Ok(())
 }
 
-/// The repository's own programs of a folder of `tests/smp`, in `/tests/bin`.
+/// The repository's own programs of a folder of `tests/smp`, in `/tests/FOLDER`.
 pub(crate) fn compile(files: &Files, folder: &str, optimized: &str) -> Result<()> {
     apt::ensure(&["libc6-dev".to_string()])?;
     let place = repo::target_folder("smp")?;
@@ -293,7 +294,7 @@ pub(crate) fn compile(files: &Files, folder: &str, optimized: &str) -> Result<()
                 .arg(&source)
                 .arg("-lm"),
         )?;
-        files.put_program(&program, &format!("tests/bin/{name}"))?;
+        files.put_program(&program, &format!("tests/{folder}/{name}"))?;
     }
     Ok(())
 }

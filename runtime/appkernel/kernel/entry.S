@@ -110,8 +110,33 @@ pop_registers:
     addq    $8, %rsp
     iretq
 
+/* int load_user(u64 address, u32 *value, u32 has_smap): the one place that may fault. */
+    .globl load_user
+    .balign 16
+load_user:
+    testl   %edx, %edx
+    jz      1f
+    stac
+1:  xorl    %eax, %eax
+may_fault:
+    movl    (%rdi), %ecx
+    incl    %eax
+has_faulted:
+    testl   %edx, %edx
+    jz      1f
+    clac
+1:  movl    %ecx, (%rsi)
+    ret
+
 /* Interrupts are on where a processor sleeps, and only there. */
 inside:
+    cmpb    $VECTOR_PAGE_FAULT, REGISTERS_VECTOR(%rsp)
+    jne     1f
+    cmpq    $may_fault, REGISTERS_IP(%rsp)
+    jne     1f
+    movq    $has_faulted, REGISTERS_IP(%rsp)
+    jmp     pop_registers
+1:
     cmpb    $VECTOR_LOWEST, REGISTERS_VECTOR(%rsp)
     jb      broken
     cld

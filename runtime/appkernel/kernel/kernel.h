@@ -45,11 +45,23 @@ __attribute__((noreturn)) void fail(struct registers *registers);
 struct registers *next_thread(struct processor *cpu);
 void stop(struct processor *cpu, struct thread *thread, enum event event);
 struct registers *yield(struct processor *cpu, struct thread *thread);
+void off_processor(struct thread *thread);
+void wake(struct processor *cpu, struct thread *thread);
 void answer_flush(struct processor *cpu);
 int others_wait(const struct processor *cpu);
 
-/* local.c: 1 if the call was answered here. */
-int answer_locally(struct processor *cpu, struct thread *thread);
+#define CALL_SCHED_YIELD 24
+
+/* local.c: what became of a call. */
+enum answer {
+    ANSWER_NONE, /* it is Linux's */
+    ANSWER_GIVEN,
+    ANSWER_LATER /* the thread waits, and is not this processor's any more */
+};
+enum answer answer_locally(struct processor *cpu, struct thread *thread);
+
+/* futex.c */
+enum answer futex(struct processor *cpu, struct thread *thread);
 
 /* apic.c */
 void apic_start(struct processor *cpu);
@@ -63,6 +75,8 @@ void note(struct processor *cpu, enum note_kind what, u64 a, u64 b);
 /* entry.S */
 __attribute__((noreturn)) void resume(struct registers *registers);
 void call_entry(void);
+/* Reads a program's word; 0 if it has no translation now. */
+int load_user(u64 address, u32 *value, u32 has_smap);
 extern const u8 vector_entries[256][16];
 
 static inline void relax(void)

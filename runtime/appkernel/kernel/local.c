@@ -1,16 +1,17 @@
 /* System calls that are answered here, without Linux: those whose answer does not change while a
- * thread is out, and yielding, which is about this kernel's own processors. */
+ * thread is out, yielding, which is about this kernel's own processors, and futexes between threads that
+ * are out (futex.c). */
 #include "kernel.h"
 
-#define CALL_SCHED_YIELD 24
 #define CALL_GETPID 39
 #define CALL_GETTID 186
+#define CALL_FUTEX 202
 
-int answer_locally(struct processor *cpu, struct thread *thread)
+enum answer answer_locally(struct processor *cpu, struct thread *thread)
 {
     struct registers *registers = &thread->registers;
     if (!thread->answers_locally)
-        return 0;
+        return ANSWER_NONE;
     switch (registers->ax) {
     case CALL_GETPID:
         registers->ax = thread->process;
@@ -21,10 +22,12 @@ int answer_locally(struct processor *cpu, struct thread *thread)
     case CALL_SCHED_YIELD:
         registers->ax = 0;
         break;
+    case CALL_FUTEX:
+        return futex(cpu, thread);
     default:
-        return 0;
+        return ANSWER_NONE;
     }
     thread->local_calls++;
     cpu->local_calls++;
-    return 1;
+    return ANSWER_GIVEN;
 }

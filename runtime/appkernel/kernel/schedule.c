@@ -197,7 +197,7 @@ static void ring(struct thread *thread)
     apic_send(shared->bell_apic, shared->bell_vector);
 }
 
-static void off_processor(struct thread *thread)
+void off_processor(struct thread *thread)
 {
     if (thread->since)
         thread->ran += now() - thread->since;
@@ -215,6 +215,34 @@ void stop(struct processor *cpu, struct thread *thread, enum event event)
     STORE(thread->state, THREAD_STOPPED);
     if (LOAD(thread->wants_bell))
         ring(thread);
+}
+
+static int anyone_idles(u64 allowed)
+{
+    u32 i;
+    for (i = 0; i < MAX_CPUS; i++)
+        if (shared->cpus_up & allowed & 1ul << i && !LOAD(cpu_at(i)->running) && !others_wait(cpu_at(i)))
+            return 1;
+    return 0;
+}
+
+/* Lets a thread go on whose wait is over: where it was, if that is not busy. Linux finds a better place. */
+void wake(struct processor *cpu, struct thread *thread)
+{
+    struct processor *target = cpu_at(thread->cpu);
+    u32 index = index_of(thread);
+    thread->registers.ax = 0;
+    if (LOAD(target->running) && anyone_idles(thread->allowed)) {
+        thread->event = EVENT_MOVED;
+        STORE(thread->state, THREAD_STOPPED);
+        if (LOAD(thread->wants_bell))
+            ring(thread);
+        return;
+    }
+    STORE(thread->state, THREAD_READY);
+    ready_set(shared->ready[target->index], index);
+    if (target != cpu && (LOAD(target->running) || LOAD(target->sleeps)))
+        apic_send(target->apic, VECTOR_POKE);
 }
 
 /* Another thread's turn. */

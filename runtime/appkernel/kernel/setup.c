@@ -11,6 +11,7 @@ _Static_assert(OFFSET(struct processor, frame) == CPU_FRAME, "entry.S");
 _Static_assert(OFFSET(struct processor, caller) == CPU_CALLER, "entry.S");
 _Static_assert(OFFSET(struct processor, stack) == CPU_STACK, "entry.S");
 _Static_assert(OFFSET(struct registers, cs) == REGISTERS_CS, "entry.S");
+_Static_assert(OFFSET(struct registers, ip) == REGISTERS_IP, "entry.S");
 _Static_assert(OFFSET(struct registers, original) + 4 == REGISTERS_VECTOR, "entry.S");
 _Static_assert(VECTOR_POKE >= VECTOR_LOWEST && VECTOR_TIMER >= VECTOR_LOWEST, "entry.S");
 _Static_assert(sizeof(struct registers) == 168, "as struct pt_regs");

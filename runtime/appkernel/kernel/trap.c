@@ -1,8 +1,7 @@
 /* What a program, Linux or the timer wants of a lent processor. Whatever is not answered here
  * becomes an event of the thread, which its proxy in Linux handles. */
 #include "kernel.h"
-
-#define VECTOR_PAGE_FAULT 14
+#include "layout.h"
 
 static struct registers *give_away(struct processor *cpu, struct thread *thread, enum event event)
 {
@@ -14,10 +13,21 @@ static struct registers *give_away(struct processor *cpu, struct thread *thread,
 
 static struct registers *on_call(struct processor *cpu, struct thread *thread)
 {
-    if (answer_locally(cpu, thread)) {
-        if (thread->registers.ax == 0 && others_wait(cpu))
-            return yield(cpu, thread);
+    u32 index = index_of(thread);
+    u64 number = thread->registers.ax;
+    switch (answer_locally(cpu, thread)) {
+    case ANSWER_GIVEN:
+        if (others_wait(cpu)) {
+            if (number == CALL_SCHED_YIELD)
+                return yield(cpu, thread);
+            apic_arm(cpu, cpu->slice);
+        }
         return &thread->registers;
+    case ANSWER_LATER:
+        cpu->running = index + 1;
+        return next_thread(cpu);
+    default:
+        break;
     }
     cpu->calls++;
     thread->calls++;

@@ -6,7 +6,7 @@
 #include "fettle_smp.h"
 
 /* CALL_WHOLE: Linux reads or writes more of the program than its general-purpose registers.
- * CALL_LAST: never returns. CALL_OURS: about processors, of which Linux knows only its own. */
+ * CALL_LAST: never returns. CALL_OURS: about processors, of which Linux knows only its own, and futexes. */
 enum call_kind call_kind(u64 number)
 {
     switch (number) {
@@ -25,6 +25,7 @@ enum call_kind call_kind(u64 number)
     case __NR_sched_getaffinity:
     case __NR_sched_setaffinity:
     case __NR_membarrier:
+    case __NR_futex:
         return CALL_OURS;
     default:
         return CALL_PLAIN;
@@ -93,6 +94,8 @@ static long barrier_everywhere(struct member *member, struct pt_regs *regs)
 long call_ours(struct member *member, struct pt_regs *regs)
 {
     switch (regs->orig_ax) {
+    case __NR_futex:
+        return futexes_call(member->space, regs);
     case __NR_sched_getaffinity:
         return get_affinity(member, regs);
     case __NR_sched_setaffinity:

@@ -1,7 +1,7 @@
 /* The device: commands are written to it, in words, and the answer is read from the same open file.
  *
  *     lend LIST [hold]   give-back [LIST]   join [LIST]   attach PID [LIST]   home PID
- *     status   log   ignore-changes 0|1 (for tests)
+ *     status   log   ignore-changes 0|1   keep-waiting 0|1 (for tests)
  *
  * A command that fails gives an error number, and the answer says why. With `hold`, processors come
  * back when the file is closed, however that happens. */
@@ -184,11 +184,17 @@ static int run_ignore_changes(struct session *session, char *arguments)
     return kstrtobool(arguments ? arguments : "", &spaces_ignore_changes);
 }
 
+static int run_keep_waiting(struct session *session, char *arguments)
+{
+    return kstrtobool(arguments ? arguments : "", &futexes_keep_waiting);
+}
+
 static const struct command commands[] = {
     {"lend", run_lend},     {"give-back", run_give_back},
     {"join", run_join},     {"attach", run_attach},
     {"home", run_home},     {"status", run_status},
     {"log", run_log},       {"ignore-changes", run_ignore_changes},
+    {"keep-waiting", run_keep_waiting},
 };
 
 static int run(struct session *session, char *text)

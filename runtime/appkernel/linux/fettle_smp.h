@@ -64,6 +64,7 @@ bool thread_start(u32 index, u64 cpus);
 void thread_recall(u32 index);
 void thread_wake(u32 index);
 void threads_recall(u64 cpus);
+u32 threads_end_waits(u32 space, u64 address);
 bool threads_on(u64 cpus);
 
 /* spaces.c: address spaces. */
@@ -71,7 +72,7 @@ struct space {
     struct mmu_notifier notifier;
     spinlock_t lock;
     int index;
-    bool is_counted;
+    u32 out; /* its threads that are out */
     u64 *tables[MAX_CPUS];
 };
 
@@ -81,6 +82,7 @@ int space_prepare(struct space *space, struct mm_struct *mm, u64 indices);
 void space_follow(struct space *space, struct mm_struct *mm, unsigned long address);
 void spaces_flush(u32 space);
 void spaces_exit(void);
+void spaces_for(struct mm_struct *mm, void (*what)(struct space *space));
 extern u64 spaces_invalidations;
 extern bool spaces_ignore_changes;
 
@@ -134,6 +136,15 @@ int fault_handle(struct member *member, const struct thread *thread);
 enum call_kind { CALL_PLAIN, CALL_WHOLE, CALL_LAST, CALL_OURS };
 enum call_kind call_kind(u64 number);
 long call_ours(struct member *member, struct pt_regs *regs);
+
+/* futexes.c: whether the application kernel may answer calls about futexes. */
+void futexes_out(struct space *space);
+void futexes_home(struct space *space);
+void futexes_gone(struct space *space);
+void futexes_look(struct space *space);
+void futexes_stay_home(struct mm_struct *mm);
+long futexes_call(struct space *space, struct pt_regs *regs);
+extern bool futexes_keep_waiting;
 
 /* control.c: the device. */
 int control_init(void);

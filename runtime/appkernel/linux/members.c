@@ -108,6 +108,8 @@ static void on_fork(void *data, struct task_struct *parent, struct task_struct *
     spin_unlock_irqrestore(&lock, flags);
     if (cpus && !add(child, cpus, TWA_NONE))
         set_tsk_thread_flag(child, TIF_NOTIFY_RESUME);
+    else if (child->mm)
+        futexes_stay_home(child->mm);
 }
 
 static void on_exit(void *data, struct task_struct *task)
@@ -188,6 +190,23 @@ int members_leave(pid_t pid, struct answer *answer)
     return error;
 }
 
+static const char *name_of(const struct thread *thread)
+{
+    switch (thread ? LOAD(thread->state) : THREAD_HOME) {
+    case THREAD_HOME:
+    case THREAD_FREE:
+        return "home";
+    case THREAD_RUNNING:
+        return "running";
+    case THREAD_READY:
+        return "ready";
+    case THREAD_WAITING:
+        return "waiting";
+    default:
+        return "in Linux";
+    }
+}
+
 void members_say(struct answer *answer)
 {
     struct member *member;
@@ -205,7 +224,7 @@ void members_say(struct answer *answer)
         say(answer, "%s{\"pid\":%d,\"tid\":%d,\"state\":\"%s\",\"processor\":%d,\"ran_ns\":%llu,"
             "\"calls\":%llu,\"local_calls\":%llu,\"faults\":%llu}",
             separator, task_tgid_nr(member->task), task_pid_nr(member->task),
-            !thread ? "home" : runs ? "running" : LOAD(thread->state) == THREAD_READY ? "ready" : "in Linux",
+            name_of(thread),
             thread && thread->cpu < MAX_CPUS ? (int)world_cpu(thread->cpu)->number : -1,
             mul_u64_u64_div_u64(ran, 1000000, tsc_khz), thread ? thread->calls : 0,
             thread ? thread->local_calls : 0, thread ? thread->faults : 0);

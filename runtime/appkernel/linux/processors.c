@@ -164,6 +164,7 @@ static int lend_one(u32 number, struct answer *answer)
     }
     STORE(lent, lent | 1ul << index);
     STORE(usable, usable | 1ul << index);
+    STORE(shared->cpus_up, usable);
     return 0;
 }
 
@@ -208,6 +209,7 @@ static void give_back(u64 indices)
     u64 rest;
     int i;
     STORE(usable, usable & ~indices);
+    STORE(shared->cpus_up, usable);
     for (i = 0; threads_on(indices) && i < 10000; i++) {
         threads_recall(indices);
         msleep(1);

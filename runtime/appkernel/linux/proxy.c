@@ -125,6 +125,7 @@ static u64 processors_for(struct member *member, struct thread *thread)
 {
     u64 allowed = member->cpus & processors_usable();
     u32 index;
+    thread->allowed = allowed;
     thread->tells_preemption = has_rseq();
     if (!allowed || !thread->tells_preemption)
         return allowed;
@@ -203,6 +204,7 @@ static enum outcome on_call(struct member *member, struct thread *thread)
     regs->ax = -ENOSYS;
     if (kind == CALL_LAST) {
         account(member, thread, 0);
+        futexes_gone(member->space);
         thread_free(member->thread);
         member->thread = -1;
         symbols_run_call(regs, number);
@@ -227,6 +229,10 @@ static enum outcome on_event(struct member *member, struct thread *thread)
         if (thread->vector == BREAKPOINT)
             thread->registers.ip -= SIZE_OF_INT3;
         return come_home_for(member, thread);
+    case EVENT_PREEMPTED:
+        return in_sequence() ? come_home(thread) : OUT;
+    case EVENT_MOVED:
+        return OUT;
     case EVENT_LOST:
         pr_err("%s[%d] is killed: its processor failed\n", current->comm, current->pid);
         send_sig(SIGKILL, current, 1);
@@ -242,6 +248,7 @@ static enum outcome stay_out(struct member *member)
     enum outcome outcome = OUT;
     while (outcome == OUT) {
         thread->answers_locally = !calls_are_watched();
+        futexes_look(member->space);
         if (!thread_start(member->thread, processors_for(member, thread)))
             return come_home(thread);
         if (!wait_for(member, thread))
@@ -311,18 +318,22 @@ static int go_out(struct member *member)
     member->counted = 0;
     member->thread = index;
     state_out(thread);
+    futexes_out(member->space);
     return 0;
 }
 
 static enum outcome outing(struct member *member)
 {
     enum outcome outcome;
-    if (member->thread < 0 && (should_wait() || go_out(member)))
+    if (member->thread < 0 && (should_wait() || go_out(member))) {
+        futexes_stay_home(current->mm);
         return HOME;
+    }
     outcome = stay_out(member);
     if (outcome == PAUSED || outcome == GONE)
         return outcome;
     account(member, world_thread(member->thread), 0);
+    futexes_home(member->space);
     thread_free(member->thread);
     member->thread = -1;
 #ifdef CONFIG_RSEQ
@@ -358,6 +369,8 @@ void proxy_work(struct callback_head *work)
         else
             outcome = outing(member);
     }
+    if (outcome == NEW)
+        futexes_stay_home(current->mm);
     if (outcome == PAUSED) {
         atomic_set(&member->is_queued, 1);
         task_work_add(current, work, TWA_RESUME);

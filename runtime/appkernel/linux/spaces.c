@@ -134,8 +134,10 @@ static struct mmu_notifier *make(struct mm_struct *mm)
         spaces[index] = space;
     spin_unlock_irqrestore(&lock, flags);
     space->index = index;
-    if (index < MAX_SPACES)
+    if (index < MAX_SPACES) {
+        STORE(shared->futexes_are_local[index], 0);
         return &space->notifier;
+    }
     kfree(space);
     return ERR_PTR(-EAGAIN);
 }
@@ -177,6 +179,18 @@ struct space *space_get(struct mm_struct *mm)
 void space_put(struct space *space)
 {
     mmu_notifier_put(&space->notifier);
+}
+
+/* Does something with the space of an address space, if it has one. */
+void spaces_for(struct mm_struct *mm, void (*what)(struct space *space))
+{
+    unsigned long flags;
+    int index;
+    spin_lock_irqsave(&lock, flags);
+    for (index = 0; index < MAX_SPACES; index++)
+        if (spaces[index] && spaces[index]->notifier.mm == mm)
+            what(spaces[index]);
+    spin_unlock_irqrestore(&lock, flags);
 }
 
 static int add_table(struct space *space, struct mm_struct *mm, u32 cpu)

@@ -48,6 +48,21 @@ void thread_wake(u32 index)
     spin_unlock_irqrestore(&lock, flags);
 }
 
+/* A processor that is busy with another thread must know that it has to share its time, and one that sleeps has
+ * to wake. */
+static void poke_if_needed(u32 cpu)
+{
+    if (LOAD(world_cpu(cpu)->running) || LOAD(world_cpu(cpu)->sleeps))
+        processors_poke(cpu);
+}
+
+static void make_ready(u32 index, u32 cpu)
+{
+    STORE(world_thread(index)->state, THREAD_READY);
+    ready_set(shared->ready[cpu], index);
+    poke_if_needed(cpu);
+}
+
 /* Lets a thread run on the processor that has least to do of those that it may run on. False if
  * none of them is lent any more: under the lock, which `threads_recall` takes, too, after Linux has
  * decided to have a processor back. */
@@ -65,10 +80,8 @@ bool thread_start(u32 index, u64 cpus)
         ready_set(shared->ready[cpu], index);
     }
     spin_unlock_irqrestore(&lock, flags);
-    /* A processor that is busy with another thread must know that it has to share its time, and one
-     * that sleeps has to wake. */
-    if (cpus && (LOAD(world_cpu(cpu)->running) || LOAD(world_cpu(cpu)->sleeps)))
-        processors_poke(cpu);
+    if (cpus)
+        poke_if_needed(cpu);
     return cpus != 0;
 }
 
@@ -79,6 +92,32 @@ static bool take_from_ready(u32 index)
         if (ready_claim(shared->ready[cpu], index))
             return true;
     return false;
+}
+
+static bool take_from_waiting(u32 index)
+{
+    return ready_claim(shared->waiting[world_thread(index)->space], index);
+}
+
+/* Ends the waits of a space's threads, at one address or (0) at all, and says how many. For them it is a wake without a cause. */
+u32 threads_end_waits(u32 space, u64 address)
+{
+    u32 word, ended = 0;
+    for (word = 0; word < THREAD_WORDS; word++) {
+        u64 bits = LOAD(shared->waiting[space][word]);
+        for (; bits; bits &= bits - 1) {
+            u32 index = word * 64 + __builtin_ctzl(bits);
+            struct thread *thread = world_thread(index);
+            if (address && thread->futex != address)
+                continue;
+            if (take_from_waiting(index)) {
+                thread->registers.ax = 0;
+                make_ready(index, processors_choose(thread->cpus, thread->cpu));
+                ended++;
+            }
+        }
+    }
+    return ended;
 }
 
 static void poke_runner(u32 index)
@@ -99,6 +138,11 @@ void thread_recall(u32 index)
     u64 looks;
     STORE(thread->recalled, 1);
     for (looks = 0; LOAD(thread->state) != THREAD_STOPPED; looks++) {
+        if (take_from_waiting(index)) {
+            thread->event = EVENT_CALL; /* Linux does what it does with a wait that is disturbed */
+            STORE(thread->state, THREAD_STOPPED);
+            break;
+        }
         if (take_from_ready(index)) {
             thread->event = EVENT_RECALLED;
             STORE(thread->state, THREAD_STOPPED);
@@ -116,7 +160,8 @@ void thread_recall(u32 index)
 static bool is_out(const struct thread *thread, u64 cpus)
 {
     u32 state = thread ? LOAD(thread->state) : THREAD_FREE;
-    return (state == THREAD_READY || state == THREAD_RUNNING) && thread->cpus & cpus;
+    return (state == THREAD_READY || state == THREAD_RUNNING || state == THREAD_WAITING) &&
+           thread->cpus & cpus;
 }
 
 /* Makes the proxies of threads that may be on these processors bring them home. */

@@ -139,6 +139,7 @@ static void copy_control(void)
     shared->has_x2apic = x2apic_mode;
     shared->has_keys = boot_cpu_has(X86_FEATURE_OSPKE);
     shared->has_tsc_aux = boot_cpu_has(X86_FEATURE_RDTSCP) || boot_cpu_has(X86_FEATURE_RDPID);
+    shared->has_smap = boot_cpu_has(X86_FEATURE_SMAP);
     /* Protection keys have a register of their own in Linux's eyes, too. */
     shared->vectors = current->thread.fpu.fpstate->xfeatures & ~(1ul << 9);
     shared->tsc_khz = tsc_khz;

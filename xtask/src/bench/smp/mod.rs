@@ -84,7 +84,7 @@ fn costs_script() -> String {
         }
         for program in programs {
             let processors = if program.starts_with("futex") { 2 } else { 1 };
-            let _ = writeln!(script, "{system} {processors} /tests/bin/costs {program}");
+            let _ = writeln!(script, "{system} {processors} /tests/measured/costs {program}");
         }
     }
     script
@@ -103,7 +103,7 @@ fn speeds_script(most: u32) -> String {
             for (program, size) in PROGRAMS {
                 let _ = writeln!(
                     script,
-                    "{system} {processors} /tests/bin/splash {program} {processors} {size}"
+                    "{system} {processors} /tests/measured/splash {program} {processors} {size}"
                 );
             }
         }
@@ -116,12 +116,12 @@ fn noise_script() -> String {
     format!(
         "{FUNCTIONS}
 lend 2
-taskset 1 /tests/bin/disturb /disturbance.ko >/tmp/disturbs &
+taskset 1 /tests/measured/disturb /disturbance.ko >/tmp/disturbs &
 disturbs=$!
 while ! grep -q disturbs /tmp/disturbs; do sleep 0.2; done
-echo 'label: isolated 1'; taskset 2 /tests/bin/costs loop {loops}
-echo 'label: linux 3'; taskset 8 /tests/bin/costs loop {loops}
-echo 'label: lent 2'; (echo join 2 >/dev/fettle-smp; exec /tests/bin/costs loop {loops})
+echo 'label: isolated 1'; taskset 2 /tests/measured/costs loop {loops}
+echo 'label: linux 3'; taskset 8 /tests/measured/costs loop {loops}
+echo 'label: lent 2'; (echo join 2 >/dev/fettle-smp; exec /tests/measured/costs loop {loops})
 kill $disturbs; wait $disturbs
 "
     )
