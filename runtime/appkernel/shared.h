@@ -174,6 +174,7 @@ struct shared {
     u64 idle_cr3;
     u32 has_xsaves, has_x2apic, has_keys, has_tsc_aux, has_smap;
     u32 bell_vector, bell_apic;
+    u32 polls; /* processors never sleep */
     u64 cpus_up; /* lent processors that run this, by index */
     /* Threads whose proxies want to be woken. */
     u64 bells[THREAD_WORDS];
@@ -208,6 +209,15 @@ static inline int ready_claim(u64 *words, u32 thread)
 {
     u64 bit = 1ul << (thread % 64);
     return (__atomic_fetch_and(&words[thread / 64], ~bit, __ATOMIC_SEQ_CST) & bit) != 0;
+}
+
+static inline int ready_is_empty(const u64 *words)
+{
+    u64 all = 0;
+    u32 word;
+    for (word = 0; word < THREAD_WORDS; word++)
+        all |= __atomic_load_n(&words[word], __ATOMIC_ACQUIRE);
+    return all == 0;
 }
 
 /* The first thread of the set behind `last`, round and round, or -1. */

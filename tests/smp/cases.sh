@@ -99,6 +99,18 @@ case_waits() {
 
 LOOP='>/tmp/ready; while :; do :; done'
 
+# Many changes of memory under the eyes of another processor, with pages merged all the time.
+case_changes() { # TIMES
+    echo 1 >/sys/kernel/mm/ksm/run; echo 2 >/sys/kernel/mm/ksm/sleep_millisecs; echo 1000 >/sys/kernel/mm/ksm/pages_to_scan
+    result changes "$1 changes, 0 stale" "$(echo join >/dev/fettle-smp; exec /tests/programs/changes $1 5)"
+    result pages-were-merged yes "$([ "$(cat /sys/kernel/mm/ksm/full_scans)" -gt 0 ] && echo yes || echo no)"
+    echo 0 >/sys/kernel/mm/ksm/run
+    echo "ignore-changes 1" >/dev/fettle-smp
+    (echo join >/dev/fettle-smp; exec busybox timeout -s KILL 60 /tests/programs/changes 500) >/tmp/stale 2>&1 && seen=no || seen=yes
+    result stale-changes-are-seen yes $seen
+    echo "ignore-changes 0" >/dev/fettle-smp
+}
+
 case_signals() {
     start fettle smp run -- dash -c "$LOOP"
     kill -9 $started; wait $started

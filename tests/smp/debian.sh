@@ -25,6 +25,8 @@ case_debian() {
     try perl-fork perl -e 'if (my $p = fork) { waitpid $p, 0; print $? >> 8, "\n" } else { exit 6 }'
     try sqlite sqlite3 :memory: 'create table t(a, b); with recursive c(x) as (select 1 union all select x + 1 from c where x < 2000) insert into t select x, x * x % 97 from c; select b, count(*) from t group by b order by 2 desc, 1 limit 5;'
     try sqlite-file dash -c 'rm -f d; sqlite3 d "create table t(a); insert into t values (1), (2);"; sqlite3 d "select sum(a) from t"; rm d'
+    try redis dash -c 'redis-server --port 0 --unixsocket /tmp/r.s --save "" --daemonize no >/dev/null & n=0; while [ ! -S /tmp/r.s ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; redis-cli -s /tmp/r.s set a 41; redis-cli -s /tmp/r.s incr a; redis-cli -s /tmp/r.s lpush l 3 1 2; redis-cli -s /tmp/r.s sort l; redis-cli -s /tmp/r.s shutdown nosave; wait; rm -f /tmp/r.s'
+    try openssl-speed dash -c 'openssl speed -seconds 1 -bytes 64 sha256 2>/dev/null | grep -c ^sha256'
     try xz dash -c 'xz -c text | xz -dc | cksum'
     try xz-threads dash -c 'xz -T3 --block-size=16384 -c text | xz -T3 -dc | cksum'
     try gzip dash -c 'gzip -c text | gzip -dc | cksum'

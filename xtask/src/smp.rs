@@ -24,6 +24,9 @@ pub struct Options {
     /// Lend and give back so many times
     #[arg(long, default_value_t = 100)]
     pub times: u32,
+    /// Change the memory of another thread so many times
+    #[arg(long, default_value_t = 100_000)]
+    pub changes: u32,
     /// Model of the guest's processors, with features, as QEMU has it
     #[arg(long, default_value = "max")]
     pub model: String,
@@ -43,6 +46,7 @@ impl Options {
             brief: true,
             kernel: "linux-image-amd64".to_string(),
             times: 2,
+            changes: 0,
             model: "max".to_string(),
             append: String::new(),
             verbose: false,
@@ -93,7 +97,7 @@ impl Score {
 }
 
 /// Programs of Debian that have their cases in `tests/smp/debian.sh`, beside dash.
-const PROGRAMS: [&str; 45] = [
+const PROGRAMS: [&str; 47] = [
     "as",
     "bash",
     "bc",
@@ -119,6 +123,8 @@ const PROGRAMS: [&str; 45] = [
     "openssl",
     "perl",
     "python3",
+    "redis-cli",
+    "redis-server",
     "rm",
     "sed",
     "seq",
@@ -142,8 +148,19 @@ const PROGRAMS: [&str; 45] = [
 ];
 
 /// Packages of those that are not on every machine.
-const PACKAGES: [&str; 10] =
-    ["bc", "binutils", "bzip2", "gdb", "mawk", "openssl", "perl", "python3", "sqlite3", "strace"];
+const PACKAGES: [&str; 11] = [
+    "bc",
+    "binutils",
+    "bzip2",
+    "gdb",
+    "mawk",
+    "openssl",
+    "perl",
+    "python3",
+    "redis-server",
+    "sqlite3",
+    "strace",
+];
 
 /// Builds everything, runs the cases in a guest, and counts them.
 pub fn run(options: &Options) -> Result<Score> {
@@ -157,6 +174,7 @@ pub fn run(options: &Options) -> Result<Score> {
     if !options.brief {
         script.push_str(&std::fs::read_to_string(repo::root().join("tests/smp/debian.sh"))?);
         script.push_str("\ncase_debian\ncase_debuggers\n");
+        script.push_str(&format!("case_changes {}\n", options.changes));
     }
     script.push_str("case_signals\ncase_attach\ncase_give_back\n");
     script.push_str("case_suspend\ncase_hold\ncase_unload\n");

@@ -93,7 +93,7 @@ static void enter_space(struct processor *cpu, u32 space)
 
 int others_wait(const struct processor *cpu)
 {
-    return ready_next(shared->ready[cpu->index], 0) >= 0;
+    return !ready_is_empty(shared->ready[cpu->index]);
 }
 
 static int steal(struct processor *cpu)
@@ -115,7 +115,7 @@ static int steal(struct processor *cpu)
 static int claim(struct processor *cpu, u32 last, u64 looks)
 {
     u64 *set = shared->ready[cpu->index];
-    int found = ready_next(set, last);
+    int found = ready_is_empty(set) ? -1 : ready_next(set, last);
     if (found >= 0)
         return ready_claim(set, (u32)found) ? found : -1;
     return looks >= LOOKS_UNTIL_STEALING && looks % 64 == 0 ? steal(cpu) : -1;
@@ -183,7 +183,7 @@ struct registers *next_thread(struct processor *cpu)
         }
         if (looks == LOOKS_UNTIL_LEAVING)
             leave_space(cpu);
-        if (looks >= LOOKS_UNTIL_SLEEPING)
+        if (looks >= LOOKS_UNTIL_SLEEPING && !LOAD(shared->polls))
             sleep(cpu);
         relax();
     }

@@ -1,7 +1,7 @@
 /* The device: commands are written to it, in words, and the answer is read from the same open file.
  *
  *     lend LIST [hold]   give-back [LIST]   join [LIST]   attach PID [LIST]   home PID
- *     status   log   ignore-changes 0|1   keep-waiting 0|1 (for tests)
+ *     poll 0|1   status   log   ignore-changes 0|1   keep-waiting 0|1 (for tests)
  *
  * A command that fails gives an error number, and the answer says why. With `hold`, processors come
  * back when the file is closed, however that happens. */
@@ -184,6 +184,16 @@ static int run_ignore_changes(struct session *session, char *arguments)
     return kstrtobool(arguments ? arguments : "", &spaces_ignore_changes);
 }
 
+/* Whether processors without a thread look for one without end, and never sleep. */
+static int run_poll(struct session *session, char *arguments)
+{
+    bool polls;
+    int error = kstrtobool(arguments ? arguments : "", &polls);
+    if (!error)
+        STORE(shared->polls, polls);
+    return error;
+}
+
 static int run_keep_waiting(struct session *session, char *arguments)
 {
     return kstrtobool(arguments ? arguments : "", &futexes_keep_waiting);
@@ -194,7 +204,7 @@ static const struct command commands[] = {
     {"join", run_join},     {"attach", run_attach},
     {"home", run_home},     {"status", run_status},
     {"log", run_log},       {"ignore-changes", run_ignore_changes},
-    {"keep-waiting", run_keep_waiting},
+    {"keep-waiting", run_keep_waiting}, {"poll", run_poll},
 };
 
 static int run(struct session *session, char *text)

@@ -81,11 +81,7 @@ bool processors_failed(u32 index)
 
 static bool is_idle(u32 index)
 {
-    u32 word;
-    for (word = 0; word < THREAD_WORDS; word++)
-        if (LOAD(shared->ready[index][word]))
-            return false;
-    return !LOAD(world_cpu(index)->running);
+    return ready_is_empty(shared->ready[index]) && !LOAD(world_cpu(index)->running);
 }
 
 /* Where a thread should wait: where it was if that is idle, on another idle one, or where it was. */

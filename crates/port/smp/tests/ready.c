@@ -17,7 +17,7 @@ static int turns(void)
     u64 words[THREAD_WORDS] = {0};
     const u32 members[] = {0, 3, 63, 64, 200, 255};
     int i, last = MAX_THREADS - 1;
-    if (ready_next(words, 7) != -1)
+    if (ready_next(words, 7) != -1 || !ready_is_empty(words))
         return 1;
     for (i = 0; i < 6; i++)
         ready_set(words, members[i]);
@@ -30,7 +30,7 @@ static int turns(void)
     memset(words, 0, sizeof words);
     ready_set(words, 70);
     for (i = 0; i < MAX_THREADS; i++)
-        if (ready_next(words, i) != 70)
+        if (ready_next(words, i) != 70 || ready_is_empty(words))
             return 3;
     if (!ready_claim(words, 70) || ready_claim(words, 70) || ready_next(words, 0) != -1)
         return 4;

@@ -17,7 +17,7 @@ mod figures;
 mod reading;
 
 pub use figures::Speeds;
-use reading::Measurement;
+pub use reading::Measurement;
 
 /// How to measure.
 #[derive(clap::Args, Debug, Clone)]
@@ -58,7 +58,8 @@ pub fn speeds(options: &Options) -> Result<Speeds> {
     Ok(Speeds(Guest::new(options)?.measure(options, options.processors + 1, "", speeds_script)?))
 }
 
-fn costs(options: &Options) -> Result<Vec<Measurement>> {
+/// Measures single operations.
+pub fn costs(options: &Options) -> Result<Vec<Measurement>> {
     Guest::new(options)?.measure(options, 3, "", |_| costs_script())
 }
 
@@ -72,7 +73,7 @@ fn noise(options: &Options) -> Result<Vec<Measurement>> {
 const FUNCTIONS: &str = "
 linux() { echo \"label: linux $1\"; mask=$(printf %x $(((1 << ($1 + 1)) - 2))); shift; taskset $mask \"$@\" || echo failed: \"$@\"; }
 lent() { echo \"label: lent $1\"; list=1-$1; shift; (echo join $list >/dev/fettle-smp; exec \"$@\") || echo failed: \"$@\"; }
-lend() { fettle smp lend $1 --module /fettle-smp.ko; }
+lend() { fettle smp lend $1 --module /fettle-smp.ko; echo poll 1 >/dev/fettle-smp; }
 ";
 
 fn costs_script() -> String {
@@ -91,7 +92,30 @@ fn costs_script() -> String {
 }
 
 /// Parallel programs with their sizes: between 20 and 70 million instructions each.
-pub(crate) const PROGRAMS: [(&str, u32); 3] = [("radix", 1 << 19), ("fft", 1 << 16), ("lu", 256)];
+const PARALLEL: [(&str, u32); 3] = [("radix", 1 << 19), ("fft", 1 << 16), ("lu", 256)];
+
+/// Programs with one thread, as the paper has them.
+const SINGLE: [(&str, &str); 3] = [
+    ("find", "find /usr /lib /bin /proc/sys"),
+    ("gcc", "cc1 -quiet -O2 -o /tmp/sieve.s /tests/sieve.c"),
+    ("gzip", "gzip -c /usr/bin/find"),
+];
+
+/// What is measured on several processors, in this order: the parallel programs, and all at once.
+pub const PROGRAMS: [&str; 4] = ["radix", "fft", "lu", "multi"];
+
+/// The paper's mixture, as a script: programs that make calls, and programs that compute, at the same time.
+fn mixture() -> String {
+    let mut script = String::from("#!/bin/dash\n");
+    for (_, command) in SINGLE {
+        let _ = writeln!(script, "{command} >/dev/null &");
+    }
+    script.push_str("grep -c e /usr/bin/cc1 >/dev/null &\n");
+    script.push_str("find /usr /lib | grep -c data >/dev/null &\n");
+    script.push_str("/tests/measured/splash fft 4 16384 part &\n");
+    script.push_str("/tests/measured/splash lu 4 192 part &\nwait\n");
+    script
+}
 
 fn speeds_script(most: u32) -> String {
     let mut script = FUNCTIONS.to_string();
@@ -99,13 +123,20 @@ fn speeds_script(most: u32) -> String {
         if system == "lent" {
             let _ = writeln!(script, "lend 1-{most}");
         }
+        for (name, command) in SINGLE {
+            let _ =
+                writeln!(script, "{system} 1 /tests/measured/timed {name} {command} >/tmp/said");
+            script.push_str("grep -a -E '^(label|measured|failed)' /tmp/said\n");
+        }
         for processors in 1..=most {
-            for (program, size) in PROGRAMS {
+            for (program, size) in PARALLEL {
                 let _ = writeln!(
                     script,
                     "{system} {processors} /tests/measured/splash {program} {processors} {size}"
                 );
             }
+            let _ =
+                writeln!(script, "{system} {processors} /tests/measured/timed multi /tests/multi");
         }
     }
     script
@@ -142,6 +173,15 @@ impl Guest {
         smp::compile(&files, "measured", "-O2")?;
         let place = repo::target_folder("smp")?;
         files.put_file(&disturbance(&kernel, &place)?, "disturbance.ko")?;
+        for name in ["find", "gzip", "grep"] {
+            let found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
+            let program = found.iter().find(|program| program.exists());
+            files.put_program(program.context(name)?, &format!("usr/bin/{name}"))?;
+        }
+        let compiler = proc::output_of(Command::new("gcc").arg("-print-prog-name=cc1"))?;
+        files.put_program(Path::new(compiler.trim()), "usr/bin/cc1")?;
+        files.put_file(&repo::root().join("tests/smp/data/sieve.c"), "tests/sieve.c")?;
+        files.put_text("tests/multi", &mixture())?;
         let plugin = place.join("plugin.so");
         proc::output_of(
             Command::new("gcc")
