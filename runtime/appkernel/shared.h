@@ -73,7 +73,7 @@ struct registers {
 
 /* Which side has a thread. Linux's module takes it from FREE to HOME and READY, the application kernel
  * from READY to RUNNING, WAITING (on a futex) and STOPPED; a STOPPED thread is Linux's again. A WAITING one belongs
- * to whoever takes it out of its space's set, as a READY one to whoever takes it out of a processor's. */
+ * to the side that takes it out of its space's set, as a READY one to the one that takes it out of a processor's. */
 enum thread_state {
     THREAD_FREE,
     THREAD_HOME,

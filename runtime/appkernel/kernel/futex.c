@@ -1,6 +1,6 @@
 /* Private futexes between threads that are out.
  *
- * While all threads of an address space are out, none can call Linux about its private futexes but through its
+ * While all threads of an address space are out, no task can call Linux about its private futexes but through its
  * proxy. So waits are known here alone, and wakes, too, while Linux has no call about futexes at hand. Each space has a set of threads that wait, a bitmap; as with
  * ready threads, the side that takes a bit out has the thread, so there is no lock.
  *

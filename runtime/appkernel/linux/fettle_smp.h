@@ -95,6 +95,7 @@ struct member {
     struct task_struct *task;
     struct space *space;
     u64 cpus;
+    u64 avoided; /* processors where it must not start next */
     u32 last_cpu;
     int thread;        /* that a call's work waits with, or -1 */
     atomic_t is_queued;

@@ -1,6 +1,6 @@
 /* Private futexes (kernel/futex.c), as Linux sees them.
  *
- * The application kernel answers calls about a space's private futexes while nobody can call Linux about them
+ * The application kernel answers calls about a space's private futexes while no task can call Linux about them
  * unseen: all tasks that have the address space are out. Tasks that only look at it are counted by Linux like them,
  * so there may be fewer answers than possible, never too many. Before one of them runs its program at home, the
  * answers end, and all who wait are woken: they call again, and wait in Linux.

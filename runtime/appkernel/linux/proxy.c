@@ -126,6 +126,9 @@ static u64 processors_for(struct member *member, struct thread *thread)
     u64 allowed = member->cpus & processors_usable();
     u32 index;
     thread->allowed = allowed;
+    if (allowed & ~member->avoided)
+        allowed &= ~member->avoided;
+    member->avoided = 0;
     thread->tells_preemption = has_rseq();
     if (!allowed || !thread->tells_preemption)
         return allowed;
@@ -232,6 +235,9 @@ static enum outcome on_event(struct member *member, struct thread *thread)
     case EVENT_PREEMPTED:
         return in_sequence() ? come_home(thread) : OUT;
     case EVENT_MOVED:
+        /* Its processor is busy, although it may not look so a moment later: who woke it may wait for it. */
+        member->avoided = 1ul << thread->cpu;
+        thread->cpu = member->last_cpu = MAX_CPUS;
         return OUT;
     case EVENT_LOST:
         pr_err("%s[%d] is killed: its processor failed\n", current->comm, current->pid);

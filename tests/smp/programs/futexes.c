@@ -123,15 +123,15 @@ static void produce(int count)
     pthread_mutex_unlock(&lock);
 }
 
-/* What a call answers that cannot wait, or wakes nobody. */
+/* What a call answers that cannot wait, or wakes no thread. */
 static void answers(void)
 {
     _Atomic int word = 5;
     int differs = futex(&word, FUTEX_WAIT, 4) == -1 && errno == EAGAIN;
-    long nobody = futex(&word, FUTEX_WAKE, 9);
+    long none = futex(&word, FUTEX_WAKE, 9);
     int crooked = futex((_Atomic int *)((char *)&word + 1), FUTEX_WAKE, 1) == -1 && errno == EINVAL;
     int nowhere = futex((_Atomic int *)16, FUTEX_WAIT, 0) == -1 && errno == EFAULT;
-    printf("differs %d nobody %ld crooked %d nowhere %d\n", differs, nobody, crooked, nowhere);
+    printf("differs %d none %ld crooked %d nowhere %d\n", differs, none, crooked, nowhere);
 }
 
 int main(void)

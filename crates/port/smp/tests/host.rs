@@ -38,9 +38,17 @@ fn threads_take_turns_and_have_one_owner() {
 fn the_application_kernel_stands_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut objects = Vec::new();
-    for part in
-        ["boot.S", "entry.S", "setup.c", "schedule.c", "trap.c", "local.c", "futex.c", "apic.c", "log.c"]
-    {
+    for part in [
+        "boot.S",
+        "entry.S",
+        "setup.c",
+        "schedule.c",
+        "trap.c",
+        "local.c",
+        "futex.c",
+        "apic.c",
+        "log.c",
+    ] {
         let object = folder.path().join(format!("{part}.o"));
         let object = object.to_str().expect("a plain name").to_string();
         let source = format!("{APPKERNEL}/kernel/{part}");

@@ -13,6 +13,9 @@ const SPEED_LEAST: f64 = 0.95;
 /// The same for many programs at once.
 const MIXTURE_LEAST: f64 = 0.9;
 
+/// What is measured on several processors, in this order: the parallel programs, and all at once.
+pub const PROGRAMS: [&str; 4] = ["radix", "fft", "lu", "multi"];
+
 /// Parallel programs, measured on each number of processors of each kind.
 #[derive(Debug)]
 pub struct Speeds(pub Vec<Measurement>);
@@ -92,7 +95,7 @@ pub fn speeds(speeds: &Speeds) -> bool {
     }
     println!("speed-up against one of Linux's processors, in virtual time");
     println!("{:<12}{:>8}{:>10}{:>10}{:>8}", "", "on", "Linux", "lent", "ratio");
-    for program in super::PROGRAMS {
+    for program in PROGRAMS {
         for processors in 1..=speeds.most() {
             let here = speeds.speed_up("linux", processors, program);
             let there = speeds.speed_up("lent", processors, program);

@@ -16,7 +16,7 @@ use crate::{proc, repo, smp};
 mod figures;
 mod reading;
 
-pub use figures::Speeds;
+pub use figures::{PROGRAMS, Speeds};
 pub use reading::Measurement;
 
 /// How to measure.
@@ -100,9 +100,6 @@ const SINGLE: [(&str, &str); 3] = [
     ("gcc", "cc1 -quiet -O2 -o /tmp/sieve.s /tests/sieve.c"),
     ("gzip", "gzip -c /usr/bin/find"),
 ];
-
-/// What is measured on several processors, in this order: the parallel programs, and all at once.
-pub const PROGRAMS: [&str; 4] = ["radix", "fft", "lu", "multi"];
 
 /// The paper's mixture, as a script: programs that make calls, and programs that compute, at the same time.
 fn mixture() -> String {
