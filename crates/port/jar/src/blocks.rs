@@ -10,6 +10,7 @@ use fettle_mips::{Insn, Kind, Op, Reg};
 use rustc_hash::FxHashMap;
 
 use crate::constants::{self, Value};
+use crate::convention::Convention;
 use crate::image::Image;
 use crate::ir::{Bin, Block, BlockId, Callee, Cmp, Cond, End, Expr, Function, Stmt, Var};
 use crate::lift::{Lifter, flag_is, read, var};
@@ -17,7 +18,7 @@ use crate::unwind::{Passing, Regions};
 
 /// Where a jump through a register leads.
 #[derive(Clone, Debug, PartialEq)]
-enum Jump {
+pub enum Jump {
     /// To one of these.
     Targets(BTreeSet<u32>),
     /// Out of the function: it is a call and a return.
@@ -149,6 +150,7 @@ impl Finder<'_> {
             entry: self.entry,
             name: name.unwrap_or_else(|| format!("function_{:x}", self.entry)),
             blocks: blocks.collect(),
+            convention: Convention::O32,
         }
     }
 
@@ -166,10 +168,11 @@ impl Finder<'_> {
                 Value::Const(to) if self.image.is_code(to) => Jump::Targets(BTreeSet::from([to])),
                 Value::Const(_) => Jump::TailCall,
                 Value::Table { base, add } => {
-                    Jump::Targets(self.table(base, add, bound(function, id)))
+                    let bound = bound(function, id);
+                    Jump::Targets(table(self.image, self.entry, base, add, bound))
                 }
                 _ if *register == var(Reg::T9) => Jump::TailCall,
-                _ => Jump::Targets(self.labels(function)),
+                _ => Jump::Targets(labels(self.image, self.entry, function)),
             };
             let jump = match (jump, targets) {
                 (Jump::Targets(mut found), _) => {
@@ -191,43 +194,43 @@ impl Finder<'_> {
         }
         new
     }
+}
 
-    /// The entries of a jump table. How many there are is known from the comparison before the
-    /// jump, else from the first word that does not lead into the function.
-    fn table(&self, base: u32, add: u32, bound: Option<u32>) -> BTreeSet<u32> {
-        let function = self.entry..self.image.end_of(self.entry);
-        let mut targets = BTreeSet::new();
-        for index in 0..bound.unwrap_or(1 << 16) {
-            let Some(word) = self.image.word(base.wrapping_add(index * 4)) else { break };
-            let target = word.wrapping_add(add);
-            let inside = function.contains(&target) || self.image.is_cold(target);
-            if !inside || !self.image.is_code(target) {
-                break;
+/// The entries of a function's jump table. How many there are is known from the comparison before the
+/// jump, else from the first word that does not lead into the function.
+pub fn table(image: &Image, entry: u32, base: u32, add: u32, bound: Option<u32>) -> BTreeSet<u32> {
+    let function = entry..image.end_of(entry);
+    let mut targets = BTreeSet::new();
+    for index in 0..bound.unwrap_or(1 << 16) {
+        let Some(word) = image.word(base.wrapping_add(index * 4)) else { break };
+        let target = word.wrapping_add(add);
+        let inside = function.contains(&target) || image.is_cold(target);
+        if !inside || !image.is_code(target) {
+            break;
+        }
+        targets.insert(target);
+    }
+    targets
+}
+
+/// Addresses within a function that data or its own code hold: where a computed jump may go.
+pub fn labels(image: &Image, entry: u32, function: &Function) -> BTreeSet<u32> {
+    let range = entry + 1..image.end_of(entry);
+    let mut labels: BTreeSet<u32> = image.labels(range.clone()).iter().copied().collect();
+    let known = constants::solve(image, function);
+    let mut folded = function.clone();
+    constants::apply(image, &mut folded, &known);
+    for (_, step) in folded.blocks.iter().flat_map(|block| &block.steps) {
+        step.visit(&mut |e| {
+            if let Expr::Int(value) = e
+                && range.contains(&(*value as u32))
+                && image.is_code(*value as u32)
+            {
+                labels.insert(*value as u32);
             }
-            targets.insert(target);
-        }
-        targets
+        });
     }
-
-    /// Addresses within the function that data or its own code hold: where a computed jump may go.
-    fn labels(&self, function: &Function) -> BTreeSet<u32> {
-        let range = self.entry + 4..self.image.end_of(self.entry);
-        let mut labels: BTreeSet<u32> = self.image.labels(range.clone()).iter().copied().collect();
-        let known = constants::solve(self.image, function);
-        let mut folded = function.clone();
-        constants::apply(self.image, &mut folded, &known);
-        for (_, step) in folded.blocks.iter().flat_map(|block| &block.steps) {
-            step.visit(&mut |e| {
-                if let Expr::Int(value) = e
-                    && range.contains(&(*value as u32))
-                    && self.image.is_code(*value as u32)
-                {
-                    labels.insert(*value as u32);
-                }
-            });
-        }
-        labels
-    }
+    labels
 }
 
 /// Blocks before a jump in which its bound is looked for.
@@ -235,7 +238,7 @@ const GUARDS_MAX: usize = 4;
 
 /// What the index of a table is compared with, in a block that must be passed on the way to the jump.
 /// Other comparisons stand there too: only one of the register that is scaled counts.
-fn bound(function: &Function, jump: BlockId) -> Option<u32> {
+pub fn bound(function: &Function, jump: BlockId) -> Option<u32> {
     let mut index = None;
     let mut at = jump;
     for _ in 0..GUARDS_MAX {

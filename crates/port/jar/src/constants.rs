@@ -49,7 +49,7 @@ impl Value {
     }
 }
 
-const VARIABLES: usize = 48;
+const VARIABLES: usize = 64;
 
 /// Words of the stack that are remembered at once: compilers keep few addresses of functions there.
 const SLOTS_MAX: usize = 16;
@@ -61,7 +61,7 @@ struct State {
     /// points there, the distance.
     slots: Vec<((Var, i32), u32)>,
     /// Floating-point registers that still hold what they held at the entry.
-    fp_entry: u32,
+    fp_entry: u64,
 }
 
 /// A place on the stack: the register that points there, and the distance.
@@ -90,7 +90,7 @@ pub struct Known {
 /// Computes what is known.
 pub fn solve(image: &Image, function: &Function) -> Known {
     let mut entry = State { vars: [Value::Unset; VARIABLES], slots: Vec::new(), fp_entry: !0 };
-    for number in 1..32 {
+    for number in (1..32).chain(48..64) {
         entry.vars[number] = Value::Entry(Var(number as u8));
     }
     entry.vars[Reg::T9.number() as usize] = Value::Const(function.entry);
@@ -363,7 +363,7 @@ impl State {
         };
         match step {
             Stmt::Store(Width::I32, address, Expr::Var(var)) => {
-                let saved = matches!(var.0, 16..=23 | 30 | 31);
+                let saved = matches!(var.0, 16..=23 | 30 | 31 | 52..=55);
                 saved && to_stack(address) && self.vars[var.0 as usize] == Value::Entry(*var)
             }
             Stmt::Store(Width::F32 | Width::F64, address, value) => {

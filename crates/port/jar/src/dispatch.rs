@@ -8,7 +8,7 @@ use crate::classfile::{Class, Code, Label, Pool, Type};
 use crate::emit::{CALL, Method, RUNTIME};
 use crate::ir::{Rep, Ty, Var};
 use crate::op;
-use crate::signature::{Returns, THREAD, results_in_thread, slots, thread_field};
+use crate::signature::{Returns, THREAD, argument_field, results_in_thread, slots, thread_field};
 use crate::target::Target;
 
 /// Cases of one table: each is about 25 bytes.
@@ -131,6 +131,12 @@ fn adapter_code(method: &Method, pool: &mut Pool) -> Code {
     for var in &signature.ints {
         match var {
             Var(29) => code.local(op::ILOAD, 2, 1),
+            // The fifth to the eighth argument of conventions that have them in registers.
+            Var(48..52) => {
+                code.local(op::ALOAD, 0, 1);
+                let field = pool.field(THREAD, argument_field(*var), "I");
+                code.op_index(op::GETFIELD, field, 0);
+            }
             Var(number @ 4..8) => code.local(op::ILOAD, u16::from(*number) - 1, 1),
             // The static chain of a nested function, whose address is that of a trampoline.
             Var(15) => {
@@ -144,13 +150,13 @@ fn adapter_code(method: &Method, pool: &mut Pool) -> Code {
         }
     }
     for (fp, rep) in &signature.fps {
-        match fp.0 {
-            12 | 14 => {
+        match signature.convention.fp_arguments().contains(fp) {
+            true => {
                 code.local(op::ALOAD, 0, 1);
                 let field = pool.field(THREAD, thread_field(*fp), "J");
                 code.op_index(op::GETFIELD, field, 1);
             }
-            _ => code.long(pool, 0),
+            false => code.long(pool, 0),
         }
         from_bits(&mut code, pool, *rep);
     }
@@ -171,13 +177,13 @@ fn adapter_code(method: &Method, pool: &mut Pool) -> Code {
             code.local(op::LSTORE, 7, -2);
             code.local(op::ALOAD, 0, 1);
             code.local(op::LLOAD, 7, 2);
-            let field = pool.field(THREAD, "f0", "J");
+            let field = pool.field(THREAD, thread_field(signature.convention.fp_results()[0]), "J");
             code.op_index(op::PUTFIELD, field, -3);
             code.long(pool, 0);
         }
     }
     // What is left in the thread is there already.
-    debug_assert!(results_in_thread(signature.in_thread).count() <= 2, "two registers");
+    debug_assert!(results_in_thread(signature).count() <= 2, "two registers");
     code.op(op::LRETURN, -2);
     code
 }

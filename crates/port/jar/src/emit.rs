@@ -17,6 +17,7 @@ pub use parts::{PART, agains, emit_driver};
 use rustc_hash::FxHashMap;
 
 use crate::classfile::{Code, Label, Pool, Type};
+use crate::convention::{Convention, FPS};
 use crate::debug::Lines;
 use crate::flow::{Live, Liveness};
 use crate::ir::{Bin, BlockId, Callee, End, Expr, Fp, Function, Rep, Stmt, Ty, Var};
@@ -85,6 +86,12 @@ pub struct Program {
     pub lines: Lines,
     /// What it is to run on.
     pub target: Target,
+    /// How its functions are called.
+    pub convention: Convention,
+    /// Whether its memory begins at 2 GB.
+    pub high: bool,
+    /// One past the last address that it uses, if no kernel says that.
+    pub memory_top: u32,
 }
 
 impl Program {
@@ -205,7 +212,7 @@ struct Emitter<'a> {
     vars: [Option<u16>; 64],
     fps: FxHashMap<(Fp, Rep), u16>,
     /// How each floating-point variable can be read at this point.
-    valid: [u8; 32],
+    valid: [u8; FPS],
     memory: Option<u16>,
     /// Arrays of a part: integer and floating-point registers.
     arrays: Option<(u16, u16)>,
@@ -270,7 +277,7 @@ impl<'a> Emitter<'a> {
             next_slot: 1,
             vars: [None; 64],
             fps: FxHashMap::default(),
-            valid: [0; 32],
+            valid: [0; FPS],
             memory: None,
             arrays: None,
             always: Vec::new(),
@@ -576,7 +583,7 @@ impl<'a> Emitter<'a> {
 
     fn leave_function(&mut self) {
         let signature = self.program.methods[&self.function.entry].signature.clone();
-        for (fp, _) in results_in_thread(signature.in_thread) {
+        for (fp, _) in results_in_thread(&signature) {
             let slot = self.ensure(fp, Rep::Long);
             self.thread();
             self.load_local(slot, Ty::J);
@@ -602,7 +609,7 @@ impl<'a> Emitter<'a> {
                 self.code.op(op::LRETURN, -2);
             }
             Returns::Fp(rep) => {
-                let slot = self.ensure(Fp(0), rep);
+                let slot = self.ensure(signature.convention.fp_results()[0], rep);
                 self.load_local(slot, rep.ty());
                 let opcode = match rep.ty() {
                     Ty::I => op::IRETURN,

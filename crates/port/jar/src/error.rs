@@ -5,11 +5,16 @@
 #[non_exhaustive]
 pub enum Error {
     /// Not an ELF file.
-    #[error("not an ELF file; give a static MIPS executable (mipsel-linux-gnu-gcc -static)")]
+    #[error("not an ELF file; give a static executable (mipsel-linux-gnu-gcc -static)")]
     NotElf,
     /// Of another machine.
-    #[error("{0}, not MIPS32; compile with mipsel-linux-gnu-gcc -static")]
+    #[error("{0}, neither MIPS32 nor RV32; compile with mipsel-linux-gnu-gcc -static")]
     NotMips32(String),
+    /// Of a machine from which only programs for Java are made.
+    #[error(
+        "an RV32 program, which becomes a program for Java only: leave out --target and --export"
+    )]
+    ProgramsOnly,
     /// Needs a loader.
     #[error("a dynamic executable or shared library; link with -static -no-pie")]
     Dynamic,

@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use fettle_mips::Insn;
-
 use crate::classfile::Class;
 use crate::emit::Program;
 use crate::error::Error;
@@ -65,5 +63,5 @@ fn is_named(program: &Program, function: &Function, name: &str) -> bool {
 
 /// The text of the instruction at an address.
 fn mips(image: &Image, pc: u32) -> String {
-    image.word(pc).and_then(Insn::decode).map(|insn| insn.text(pc)).unwrap_or_default()
+    image.word(pc).and_then(|word| image.text(word, pc)).unwrap_or_default()
 }

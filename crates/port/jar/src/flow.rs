@@ -7,33 +7,33 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::convention::{Convention, FPS};
 use crate::ir::{BlockId, Callee, End, Expr, Fp, Function, Rep, Stmt, Var};
 
 const V0: u64 = 1 << 2;
 const V1: u64 = 1 << 3;
-const ARGUMENTS: u64 = 0xf << 4;
 const SP: u64 = 1 << 29;
 /// What a landing pad finds: the exception, and which of its handlers is meant.
 const LANDED: u64 = 1 << 4 | 1 << 5;
-/// What is passed: arguments, the system call's error to the function that stores it, the stack pointer, and
-/// what a nested function gets of the one around it.
-const POSSIBLE_ARGUMENTS: u64 = ARGUMENTS | SP | 1 << 15 | V0;
-
-/// The floating-point registers of arguments.
-pub const FP_ARGUMENTS: [Fp; 2] = [Fp(12), Fp(14)];
-/// The floating-point registers of results.
-pub const FP_RESULTS: [Fp; 2] = [Fp(0), Fp(2)];
+/// What a system call reads.
+const SYSCALL_ARGUMENTS: u64 = 0xf << 4;
 
 /// `pipe`, the one system call with a result in `v1`.
 const PIPE: i32 = 4042;
 
 /// What is live at a point: integer variables as bits, floating-point ones by how they are seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Live {
     /// Integer variables.
     pub ints: u64,
     /// Of each floating-point variable, the `Rep`s in which it may still be read.
-    pub fp: [u8; 32],
+    pub fp: [u8; FPS],
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self { ints: 0, fp: [0; FPS] }
+    }
 }
 
 impl Live {
@@ -78,12 +78,12 @@ impl Live {
     }
 }
 
-/// Results: bits of `v0` and `v1`, and how `f0` and `f2` are seen.
+/// Results: bits of `v0` and `v1`, and how those in floating-point variables are seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Results {
     /// Bits of integer variables.
     pub ints: u64,
-    /// Of each of `FP_RESULTS`, a mask of `Rep`s.
+    /// Of each floating-point result of the convention, a mask of `Rep`s.
     pub fp: [u8; 2],
 }
 
@@ -115,6 +115,8 @@ pub struct Summary {
     pub grows: bool,
     /// Whether it is called through pointers.
     pub taken: bool,
+    /// How it is called.
+    pub convention: Convention,
 }
 
 impl Summary {
@@ -139,6 +141,7 @@ pub struct Liveness<'a> {
     at_start: Vec<Live>,
     /// Arguments that indirect calls may pass, by address of the call.
     passed: FxHashMap<u32, Live>,
+    convention: Convention,
 }
 
 impl<'a> Liveness<'a> {
@@ -148,14 +151,15 @@ impl<'a> Liveness<'a> {
         if let Some(summary) = summaries.get(&function.entry) {
             let results = summary.results();
             at_return.ints = results.ints;
-            for (index, fp) in FP_RESULTS.iter().enumerate() {
+            for (index, fp) in function.convention.fp_results().iter().enumerate() {
                 if results.fp[index] != 0 {
                     at_return.fp[fp.0 as usize] = summary.result_rep(index) as u8;
                 }
             }
         }
         let at_start = vec![Live::default(); function.blocks.len()];
-        let mut liveness = Self { summaries, at_return, at_start, passed: passed(function) };
+        let (passed, convention) = (passed(function), function.convention);
+        let mut liveness = Self { summaries, at_return, at_start, passed, convention };
         liveness.solve(function);
         liveness
     }
@@ -221,7 +225,7 @@ impl<'a> Liveness<'a> {
     pub fn at_pad(&self, pad: BlockId) -> Live {
         let mut live = self.at_start[pad];
         live.ints &= !(LANDED | V0 | V1);
-        FP_RESULTS.iter().for_each(|fp| live.fp[fp.0 as usize] = 0);
+        self.convention.fp_results().iter().for_each(|fp| live.fp[fp.0 as usize] = 0);
         live
     }
 
@@ -249,7 +253,7 @@ impl<'a> Liveness<'a> {
         }
         if let Stmt::Call { callee, .. } = step {
             let defines = self.defines(callee);
-            for (index, fp) in FP_RESULTS.iter().enumerate() {
+            for (index, fp) in self.convention.fp_results().iter().enumerate() {
                 if defines.fp[index] != 0 {
                     live.fp[fp.0 as usize] = 0;
                 }
@@ -287,7 +291,7 @@ impl<'a> Liveness<'a> {
     pub fn hidden_reads(&self, step: &Stmt) -> u64 {
         match step {
             Stmt::Call { .. } => self.arguments(step).ints,
-            Stmt::Syscall { .. } => ARGUMENTS | SP,
+            Stmt::Syscall { .. } => SYSCALL_ARGUMENTS | SP,
             Stmt::Trap { .. } => SP,
             _ => 0,
         }
@@ -308,7 +312,7 @@ impl<'a> Liveness<'a> {
 
     /// What is read after a call of what it may set.
     fn wanted(&self, live: &Live, callee: &Callee) -> Results {
-        let fp = FP_RESULTS.map(|fp| live.fp[fp.0 as usize]);
+        let fp = self.convention.fp_results().map(|fp| live.fp[fp.0 as usize]);
         Results { ints: live.ints & (V0 | V1), fp }.and(self.defines(callee))
     }
 }
@@ -319,8 +323,10 @@ pub const ANY_RESULT: Results = Results { ints: V0 | V1, fp: [Rep::Long as u8, R
 /// Which arguments each indirect call may pass: those that were set since the last call,
 /// or are still as the function got them.
 fn passed(function: &Function) -> FxHashMap<u32, Live> {
-    let mut all = Live { ints: ARGUMENTS, fp: [0; 32] };
-    for fp in FP_ARGUMENTS {
+    let (arguments, fp_arguments) =
+        (function.convention.arguments(), function.convention.fp_arguments());
+    let mut all = Live { ints: arguments, ..Live::default() };
+    for fp in fp_arguments {
         all.fp[fp.0 as usize] = Rep::Long as u8;
     }
     let mut states: Vec<Option<Live>> = vec![None; function.blocks.len()];
@@ -331,8 +337,8 @@ fn passed(function: &Function) -> FxHashMap<u32, Live> {
         let Some(mut state) = states[id] else { continue };
         for (_, step) in &function.blocks[id].steps {
             match step {
-                Stmt::Set(var, _) | Stmt::SetIf(_, var, _) => state.ints |= var.bit() & ARGUMENTS,
-                Stmt::SetFp(fp, ..) | Stmt::SetFpIf(_, fp, ..) if FP_ARGUMENTS.contains(fp) => {
+                Stmt::Set(var, _) | Stmt::SetIf(_, var, _) => state.ints |= var.bit() & arguments,
+                Stmt::SetFp(fp, ..) | Stmt::SetFpIf(_, fp, ..) if fp_arguments.contains(fp) => {
                     state.fp[fp.0 as usize] = Rep::Long as u8;
                 }
                 Stmt::Call { callee, pc } => {
@@ -374,12 +380,13 @@ pub fn summarise(
 ) -> Summaries {
     let mut summaries = Summaries::default();
     for function in functions {
-        let mut own = Summary { taken: taken.contains(&function.entry), ..Summary::default() };
+        let (taken, convention) = (taken.contains(&function.entry), function.convention);
+        let mut own = Summary { taken, convention, ..Summary::default() };
         if exports.contains(&function.entry) {
             own.wanted = ANY_RESULT;
         }
         for (_, step) in function.blocks.iter().flat_map(|block| &block.steps) {
-            own.defines.add(defined_by(step));
+            own.defines.add(defined_by(convention, step));
             own.grows |= matches!(
                 step,
                 Stmt::Syscall { .. } | Stmt::Call { callee: Callee::Indirect(_), .. }
@@ -410,12 +417,12 @@ pub fn summarise(
     summaries
 }
 
-fn defined_by(step: &Stmt) -> Results {
+fn defined_by(convention: Convention, step: &Stmt) -> Results {
     let mut results = Results::default();
     match step {
         Stmt::Set(var, _) | Stmt::SetIf(_, var, _) => results.ints = var.bit() & (V0 | V1),
         Stmt::SetFp(fp, rep, _) | Stmt::SetFpIf(_, fp, rep, _) => {
-            if let Some(index) = FP_RESULTS.iter().position(|result| result == fp) {
+            if let Some(index) = convention.fp_results().iter().position(|result| result == fp) {
                 results.fp[index] = *rep as u8;
             }
         }
@@ -448,8 +455,12 @@ fn refine(functions: &[Function], summaries: &mut Summaries) -> bool {
             }
         }
         let mut arguments = liveness.at_start(0);
-        arguments.ints &= POSSIBLE_ARGUMENTS;
-        (0..32).filter(|n| !matches!(n, 12..=15)).for_each(|n| arguments.fp[n] = 0);
+        arguments.ints &= function.convention.passed();
+        for (fp, _) in arguments.fps().collect::<Vec<_>>() {
+            if !function.convention.passes_fp(fp) {
+                arguments.fp[fp.0 as usize] = 0;
+            }
+        }
         if let Some(own) = summaries.get_mut(&function.entry) {
             changed |= own.arguments != arguments;
             own.arguments = arguments;

@@ -205,7 +205,7 @@ fn remove_unused(steps: &mut Vec<(u32, Stmt)>, end: &End, out: Live, liveness: &
 /// What an expression needs unchanged until it is evaluated.
 struct Needs {
     vars: u64,
-    fps: u32,
+    fps: u64,
     memory: bool,
 }
 
@@ -345,7 +345,8 @@ fn changes(step: &Stmt, needs: &Needs, liveness: &Liveness) -> bool {
     };
     let fps = match step {
         Stmt::SetFp(fp, ..) | Stmt::SetFpIf(_, fp, ..) => 1 << fp.0,
-        Stmt::Call { .. } => 0b111,
+        // The results of all conventions.
+        Stmt::Call { .. } => 0b111 | 3 << 32,
         _ => 0,
     };
     (memory && needs.memory) || vars & needs.vars != 0 || fps & needs.fps != 0

@@ -22,6 +22,11 @@ const fn of_thread(name: &'static str, descriptor: &'static str, result: Option<
     Helper { thread: true, ..helper("Mips", name, descriptor, result) }
 }
 
+/// What single RISC-V instructions do beside computing, with the thread as its first argument.
+const fn risc_v_thread(name: &'static str, descriptor: &'static str, result: Option<Ty>) -> Helper {
+    Helper { thread: true, effect: true, ..helper("RiscV", name, descriptor, result) }
+}
+
 /// A part of the unwinder, which calls the program's personalities.
 const fn unwinder(name: &'static str, descriptor: &'static str, result: Option<Ty>) -> Helper {
     let plain = helper("Unwinder", name, descriptor, result);
@@ -73,6 +78,33 @@ helpers! {
     ROUND_W_S = helper("Mips", "roundWord", "(IF)I", Some(Ty::I));
     ROUND_W_D = helper("Mips", "roundWord", "(ID)I", Some(Ty::I));
     ROUND_L_S = helper("Mips", "roundLong", "(IF)J", Some(Ty::J));
+    SEMIHOST = risc_v_thread("semihost", "(II)I", Some(Ty::I));
+    SET_TLS = risc_v_thread("setThreadPointer", "(I)V", None);
+    READ_CSR = risc_v_thread("readControl", "(I)I", Some(Ty::I));
+    WRITE_CSR = risc_v_thread("writeControl", "(II)V", None);
+    ATOMIC = Helper {
+        memory: true,
+        effect: true,
+        ..helper("RiscV", "atomic", "(III)I", Some(Ty::I))
+    };
+    DIVIDE = helper("RiscV", "divide", "(II)I", Some(Ty::I));
+    DIVIDE_UNSIGNED = helper("RiscV", "divideUnsigned", "(II)I", Some(Ty::I));
+    REMAINDER = helper("RiscV", "remainder", "(II)I", Some(Ty::I));
+    REMAINDER_UNSIGNED = helper("RiscV", "remainderUnsigned", "(II)I", Some(Ty::I));
+    TO_INT = risc_v_thread("toInt", "(ID)I", Some(Ty::I));
+    TO_UNSIGNED = risc_v_thread("toUnsigned", "(ID)I", Some(Ty::I));
+    CLASS_S = helper("RiscV", "classify", "(F)I", Some(Ty::I));
+    CLASS_D = helper("RiscV", "classify", "(D)I", Some(Ty::I));
+    SIGN_S = helper("java/lang/Math", "copySign", "(FF)F", Some(Ty::F));
+    SIGN_D = helper("java/lang/Math", "copySign", "(DD)D", Some(Ty::D));
+    SIGN_XOR_S = helper("RiscV", "xorSign", "(FF)F", Some(Ty::F));
+    SIGN_XOR_D = helper("RiscV", "xorSign", "(DD)D", Some(Ty::D));
+    MIN_S = helper("RiscV", "min", "(FF)F", Some(Ty::F));
+    MIN_D = helper("RiscV", "min", "(DD)D", Some(Ty::D));
+    MAX_S = helper("RiscV", "max", "(FF)F", Some(Ty::F));
+    MAX_D = helper("RiscV", "max", "(DD)D", Some(Ty::D));
+    FMA_S = helper("java/lang/Math", "fma", "(FFF)F", Some(Ty::F));
+    FMA_D = helper("java/lang/Math", "fma", "(DDD)D", Some(Ty::D));
     ROUND_L_D = helper("Mips", "roundLong", "(ID)J", Some(Ty::J));
 }
 

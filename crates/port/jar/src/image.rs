@@ -7,6 +7,7 @@ use object::read::elf::{ElfFile32, FileHeader as _};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, elf};
 use rustc_hash::FxHashSet;
 
+use crate::convention::Convention;
 use crate::error::Error;
 
 /// Flags of the header: code in the shorter encodings, microMIPS and MIPS16.
@@ -14,6 +15,12 @@ const COMPRESSED_CODE: u32 = 0x0200_0000 | 0x0400_0000;
 
 /// A flag of the header: code for floating-point registers that all have 64 bits.
 const WIDE_REGISTERS: u32 = 0x200;
+
+/// Heap and stack of a program that does not say how much it has.
+const DEFAULT_HEAP: u32 = 16 << 20;
+
+/// Instructions at the start among which the global pointer is set.
+const GLOBAL_POINTER_SEARCH: usize = 16;
 
 /// Sections that are lists of functions.
 const LISTS: [&str; 5] = [".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors"];
@@ -93,6 +100,12 @@ pub struct Image {
     pub gp: u32,
     /// What odd floating-point registers are.
     pub odd: OddRegisters,
+    /// Its calling convention, which says the machine, too.
+    pub convention: Convention,
+    /// Whether all of it lies from 2 GB on, as on boards that have their memory there.
+    pub high: bool,
+    /// One past the last address that a program without a kernel uses; 0 where a kernel says that.
+    pub memory_top: u32,
     pieces: Vec<Piece>,
     /// Parts of functions that the compiler put elsewhere, because they are seldom executed.
     cold: Vec<std::ops::Range<u32>>,
@@ -127,9 +140,11 @@ impl Image {
         let endian = elf.endian();
         let header = elf.elf_header();
         let machine = header.e_machine(endian);
-        if machine != elf::EM_MIPS {
-            return Err(Error::NotMips32(format!("machine {machine}")));
-        }
+        let convention = match machine {
+            elf::EM_MIPS => Convention::O32,
+            elf::EM_RISCV if elf.is_little_endian() => Convention::RiscV,
+            _ => return Err(Error::NotMips32(format!("machine {machine}"))),
+        };
         if elf.elf_program_headers().iter().any(|p| p.p_type.get(endian) == elf::PT_INTERP) {
             return Err(Error::Dynamic);
         }
@@ -139,7 +154,7 @@ impl Image {
             _ => return Err(Error::Dynamic),
         }
         let flags = header.e_flags(endian);
-        if flags.0 & COMPRESSED_CODE != 0 {
+        if convention == Convention::O32 && flags.0 & COMPRESSED_CODE != 0 {
             return Err(Error::NotMips32("microMIPS or MIPS16 code".into()));
         }
         let mut pieces = Vec::new();
@@ -163,6 +178,9 @@ impl Image {
                 0 => OddRegisters::HighHalves,
                 _ => OddRegisters::Registers,
             },
+            convention,
+            high: !pieces.is_empty() && pieces.iter().all(|piece| piece.address >= 1 << 31),
+            memory_top: 0,
             pieces,
             cold: Vec::new(),
             labels: Vec::new(),
@@ -180,10 +198,15 @@ impl Image {
             image.gp = image.got.start.wrapping_add(0x7ff0);
         }
         image.labels = image.find_labels();
-        if !image.functions.values().any(|(name, _)| !name.starts_with("function_")) {
-            image.guess_functions();
+        match convention {
+            Convention::O32 => {
+                if !image.functions.values().any(|(name, _)| !name.starts_with("function_")) {
+                    image.guess_functions();
+                }
+                image.name_jumps();
+            }
+            Convention::RiscV => image.finish_bare(&elf)?,
         }
-        image.name_jumps();
         if !image.is_code(image.entry) {
             return Err(Error::Damaged(format!("the entry {:#x} is not code", image.entry)));
         }
@@ -215,7 +238,8 @@ impl Image {
                 ".pdr" => self.read_procedures(bytes),
                 ".eh_frame" => self.frames = range,
                 ".gcc_except_table" | ".eh_frame_hdr" => {}
-                _ if allocated && !executable => {
+                // Programs for boards have their constants among the code.
+                _ if allocated && (!executable || self.convention == Convention::RiscV) => {
                     if name == EXPORTS {
                         let functions =
                             bytes.chunks_exact(8).map(|record| self.word_of(&record[4..]));
@@ -295,7 +319,15 @@ impl Image {
             if name == "_gp" {
                 self.gp = address;
             }
-            if symbol.is_undefined() || symbol.kind() != object::SymbolKind::Text {
+            if name == "__global_pointer$" {
+                self.gp = address;
+            }
+            // What is written in assembly often has no type.
+            let untyped = self.convention == Convention::RiscV
+                && matches!(symbol.kind(), object::SymbolKind::Unknown | object::SymbolKind::Label)
+                && symbol.is_global()
+                && self.word(address).is_some_and(|word| self.is_insn(word));
+            if symbol.is_undefined() || symbol.kind() != object::SymbolKind::Text && !untyped {
                 continue;
             }
             // Cold parts are reached by branches and are no functions by themselves.
@@ -376,9 +408,74 @@ impl Image {
         }
     }
 
+    /// The half word that the file has for an address.
+    pub fn half(&self, address: u32) -> Option<u16> {
+        let piece = self.piece(address)?;
+        let at = (address - piece.address) as usize;
+        piece.bytes.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
+    }
+
+    /// Whether a word begins with an instruction.
+    pub fn is_insn(&self, word: u32) -> bool {
+        self.text(word, 0).is_some()
+    }
+
+    /// The text of the instruction that a word begins with, at an address.
+    pub fn text(&self, word: u32, pc: u32) -> Option<String> {
+        match self.convention {
+            Convention::O32 => Insn::decode(word).map(|insn| insn.text(pc)),
+            Convention::RiscV => fettle_riscv::Insn::decode(word).map(fettle_riscv::Insn::text),
+        }
+    }
+
+    /// What is left to say of a program without a kernel.
+    fn finish_bare(&mut self, elf: &ElfFile32<object::Endianness>) -> Result<(), Error> {
+        let named = |wanted: &str| {
+            elf.symbols().find(|symbol| symbol.name() == Ok(wanted)).map(|s| s.address() as u32)
+        };
+        let segments = elf.segments().map(|s| (s.address() + s.size()) as u32);
+        let end = segments.max().unwrap_or(0);
+        let top = ["__stack", "__heap_end"].into_iter().filter_map(named).max();
+        self.memory_top = match top {
+            Some(top) if top >= end => top,
+            _ => end.saturating_add(DEFAULT_HEAP),
+        };
+        if self.gp == 0 {
+            self.gp = self.set_at_start().unwrap_or(0);
+        }
+        let split = self.pieces.iter().any(|piece| piece.address >= 1 << 31) && !self.high;
+        if split || !self.high && self.memory_top >= 1 << 31 {
+            return Err(Error::Damaged(
+                "its memory is on both sides of 2 GB; link it to one of them".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The global pointer as the first instructions set it.
+    fn set_at_start(&self) -> Option<u32> {
+        let mut pc = self.entry;
+        let mut page = None;
+        for _ in 0..GLOBAL_POINTER_SEARCH {
+            let insn = fettle_riscv::Insn::decode(self.word(pc)?)?;
+            match insn.op {
+                fettle_riscv::Op::Auipc if insn.rd == fettle_riscv::Reg::GP => {
+                    page = Some(insn.target(pc));
+                }
+                fettle_riscv::Op::Addi if insn.rd == fettle_riscv::Reg::GP => {
+                    return page.map(|page| page.wrapping_add_signed(insn.imm));
+                }
+                _ => {}
+            }
+            pc = pc.wrapping_add(u32::from(insn.size));
+        }
+        None
+    }
+
     /// Whether an instruction may be there.
     pub fn is_code(&self, address: u32) -> bool {
-        address.is_multiple_of(4) && self.piece(address).is_some_and(|p| p.executable)
+        let unit = if self.convention == Convention::RiscV { 2 } else { 4 };
+        address.is_multiple_of(unit) && self.piece(address).is_some_and(|p| p.executable)
     }
 
     /// The function that begins at an address.

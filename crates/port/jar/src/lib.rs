@@ -1,10 +1,11 @@
-//! Translates MIPS programs to Java bytecode.
+//! Translates MIPS and RISC-V programs to Java bytecode.
 //!
 //! The input is a static executable as the cross compiler makes it; the output is a jar that any
 //! Java from 17 on runs, without native code. One function becomes one method, a register a local,
 //! and the program's memory an array. In the order of the work:
 //!
-//! 1. `image` reads the file; `blocks`, with `lift` and `constants`, makes functions of its code;
+//! 1. `image` reads the file; `blocks`, with `lift` and `constants`, makes functions of its code, or
+//!    `riscv` does;
 //! 2. `flow` computes what each function takes and returns, `fold` makes their expressions larger;
 //! 3. `emit` writes bytecode and `split` sees to it that no method is too large for HotSpot;
 //! 4. `dispatch` adds what indirect calls need, and `jar` packs all of it with the runtime.
@@ -14,6 +15,7 @@
 mod blocks;
 mod classfile;
 mod constants;
+mod convention;
 mod debug;
 mod dispatch;
 mod emit;
@@ -33,10 +35,12 @@ mod op;
 mod options;
 mod program;
 mod replaced;
+mod riscv;
 mod signature;
 mod split;
 mod target;
 mod unwind;
+mod vars;
 
 pub use error::Error;
 pub use explain::explain;

@@ -6,6 +6,7 @@ use rustc_hash::FxHashSet;
 
 use crate::blocks;
 use crate::classfile::{Class, Code, Type};
+use crate::convention::Convention;
 use crate::debug::Lines;
 use crate::dispatch;
 use crate::emit::{CALL, Method, Program, RUNTIME, Role};
@@ -20,6 +21,7 @@ use crate::names;
 use crate::op;
 use crate::options::Options;
 use crate::replaced;
+use crate::riscv;
 use crate::split;
 use crate::target::Target;
 use crate::unwind::{self, Regions};
@@ -99,8 +101,13 @@ pub fn lift(image: &Image, exported: &[(String, u32)]) -> Lifted {
         if functions.contains_key(&entry) {
             continue;
         }
-        let mut function = replaced::function(image, entry, !exported.is_empty())
-            .unwrap_or_else(|| blocks::function(image, &regions, entry));
+        let mut function =
+            replaced::function(image, entry, !exported.is_empty()).unwrap_or_else(|| {
+                match image.convention {
+                    Convention::O32 => blocks::function(image, &regions, entry),
+                    Convention::RiscV => riscv::blocks::function(image, entry),
+                }
+            });
         prune(&mut function);
         for block in &function.blocks {
             for (_, step) in &block.steps {
@@ -168,6 +175,10 @@ fn prune(function: &mut Function) {
 /// Translates a program.
 pub fn translate(image: &Image, options: &Options) -> Result<Translated, Error> {
     let exported = options.exported(image)?;
+    let plain = options.target == Target::Java && exported.is_empty();
+    if image.convention == Convention::RiscV && !plain {
+        return Err(Error::ProgramsOnly);
+    }
     let lifted = lift(image, &exported);
     let mut report = Report {
         functions: lifted.functions.len(),
@@ -242,7 +253,18 @@ pub fn shared(image: &Image, lifted: &Lifted, options: &Options) -> Program {
         names::methods(&lifted.functions, &lifted.summaries, &lines, &folder, options.target);
     let (big_endian, interruptible) = (image.big_endian, options.interruptible);
     let target = options.target;
-    Program { methods, big_endian, regions, folder, interruptible, lines, target }
+    Program {
+        methods,
+        big_endian,
+        regions,
+        folder,
+        interruptible,
+        lines,
+        target,
+        convention: image.convention,
+        high: image.high,
+        memory_top: image.memory_top,
+    }
 }
 
 fn finish(class: Class, classes: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Error> {
@@ -272,11 +294,14 @@ fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
                 let (function, reason) = (function.name.clone(), reason.to_owned());
                 problems.push(Problem { address, function, reason });
             };
+            let calls = block.steps.iter().any(|(_, step)| matches!(step, Stmt::Call { .. }));
             match &block.end {
+                // Behind a call that does not return, programs for boards have anything.
+                End::Nowhere(_) if calls && image.convention == Convention::RiscV => {}
                 End::Nowhere(pc) if image.is_code(*pc) && image.function_at(*pc).is_none() => {
                     let word = image.word(*pc).unwrap_or(0);
                     // What follows a call that does not return.
-                    if word != 0 && fettle_mips::Insn::decode(word).is_none() {
+                    if word != 0 && !image.is_insn(word) {
                         add(*pc, &format!("{word:08x} is no instruction that a program may use"));
                     }
                 }
@@ -333,6 +358,12 @@ fn code_class(program: &Program, exported: &[(String, u32)]) -> Class {
     code.int(&mut class.pool, i32::from(program.big_endian));
     code.op(op::IRETURN, -1);
     class.method("bigEndian", "()Z", false, code);
+    if program.memory_top != 0 {
+        let mut code = Code::new(vec![Type::Object(program.class("Program"))]);
+        code.int(&mut class.pool, program.memory_top as i32);
+        code.op(op::IRETURN, -1);
+        class.method("memoryTop", "()I", false, code);
+    }
     class
 }
 

@@ -1,5 +1,6 @@
 //! Functions that the runtime replaces: what they do to the stack, no translation of their code can.
 
+use crate::convention::Convention;
 use crate::helpers;
 use crate::image::Image;
 use crate::ir::{Block, End, Expr, Function, Helper, Stmt, Var};
@@ -20,6 +21,9 @@ pub fn function(image: &Image, entry: u32, library: bool) -> Option<Function> {
         values
     };
     let (step, end) = match name {
+        "longjmp" if image.convention == Convention::RiscV => {
+            leaves(entry, &helpers::LONG_JUMP, arguments(2))
+        }
         "__longjmp" | "____longjmp" => leaves(entry, &helpers::LONG_JUMP, arguments(2)),
         "_Unwind_RaiseException" => returns(&helpers::RAISE, with_stack(1)),
         "_Unwind_Resume_or_Rethrow" => returns(&helpers::RETHROW, with_stack(1)),
@@ -30,7 +34,12 @@ pub fn function(image: &Image, entry: u32, library: bool) -> Option<Function> {
         _ => return None,
     };
     let block = Block { pc: entry, steps: vec![(entry, step)], end };
-    Some(Function { entry, name: name.to_owned(), blocks: vec![block] })
+    Some(Function {
+        entry,
+        name: name.to_owned(),
+        blocks: vec![block],
+        convention: image.convention,
+    })
 }
 
 fn leaves(entry: u32, helper: &'static Helper, arguments: Vec<Expr>) -> (Stmt, End) {

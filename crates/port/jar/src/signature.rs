@@ -1,6 +1,7 @@
 //! The parameters and the result of the method that a function becomes.
 
-use crate::flow::{FP_RESULTS, Summary};
+use crate::convention::Convention;
+use crate::flow::Summary;
 use crate::ir::{Fp, Rep, Ty, Var};
 
 /// The class of the thread that every method is given.
@@ -17,7 +18,7 @@ pub enum Returns {
     Int,
     /// `v0`, and `v1` above it.
     Long,
-    /// `f0`.
+    /// The convention's first floating-point result.
     Fp(Rep),
 }
 
@@ -32,6 +33,8 @@ pub struct Signature {
     pub returns: Returns,
     /// Which of the floating-point results are left in the thread.
     pub in_thread: [Option<Rep>; 2],
+    /// How it is called.
+    pub convention: Convention,
 }
 
 /// The letter of a type in descriptors.
@@ -67,7 +70,7 @@ impl Signature {
             (4, reps) => (Returns::Int, reps),
             (_, reps) => (Returns::Long, reps),
         };
-        Self { ints, fps, returns, in_thread }
+        Self { ints, fps, returns, in_thread, convention: summary.convention }
     }
 
     /// The descriptor of the method.
@@ -99,14 +102,31 @@ impl Signature {
 /// The field of the thread that a floating-point register is passed in.
 pub fn thread_field(fp: Fp) -> &'static str {
     match fp.0 {
-        0 => "f0",
-        2 => "f2",
+        0 | 32 => "f0",
+        2 | 33 => "f2",
+        10 => "f10",
+        11 => "f11",
         12 => "f12",
+        13 => "f13",
+        15 => "f15",
+        16 => "f16",
+        17 => "f17",
         _ => "f14",
     }
 }
 
-/// Floating-point results with the fields that they are left in.
-pub fn results_in_thread(in_thread: [Option<Rep>; 2]) -> impl Iterator<Item = (Fp, Rep)> {
-    FP_RESULTS.into_iter().zip(in_thread).filter_map(|(fp, rep)| rep.map(|rep| (fp, rep)))
+/// The field of the thread that an integer argument is passed in.
+pub fn argument_field(var: Var) -> &'static str {
+    match var.0 {
+        48 => "a4",
+        49 => "a5",
+        50 => "a6",
+        _ => "a7",
+    }
+}
+
+/// Floating-point results that are left in the thread.
+pub fn results_in_thread(signature: &Signature) -> impl Iterator<Item = (Fp, Rep)> + use<> {
+    let results = signature.convention.fp_results().into_iter();
+    results.zip(signature.in_thread).filter_map(|(fp, rep)| rep.map(|rep| (fp, rep)))
 }

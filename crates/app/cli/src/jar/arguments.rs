@@ -18,12 +18,12 @@ use fettle_jar::Target;
     fettle jar hello.c --target cldc -o hello-midlet.jar\n\n\
     The file is a static executable for 32-bit MIPS, of either byte order, as Debian's\n\
     gcc-mipsel-linux-gnu makes it, or C and C++ sources, which that compiler compiles\n\
-    (-O2 -g). The jar needs Java 17 or newer, and nothing else; for --target android\n\
+    (-O2 -g); or a program for 32-bit RISC-V with picolibc and semihosting. The jar needs Java 17 or newer, and nothing else; for --target android\n\
     what D8 makes of it needs Android 8.0, for --target cldc a device needs CLDC 1.1\n\
     and MIDP 2.0.\n\n\
     Exit status: 0 done; 1 done, but something in it cannot be executed; 2 error.")]
 pub struct Args {
-    /// A static MIPS executable, or C and C++ sources, objects and archives
+    /// A static MIPS or RISC-V executable, or C and C++ sources, objects and archives
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// What sources are compiled with besides -O2 -g -static

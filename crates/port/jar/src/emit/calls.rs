@@ -1,10 +1,10 @@
 //! Calls of functions, through pointers, and of the kernel.
 
 use super::{A3, CALL, Emitter, RUNTIME, Role, SP, V0, V1};
-use crate::flow::{FP_ARGUMENTS, FP_RESULTS, Live, Results};
+use crate::flow::{Live, Results};
 use crate::ir::{Expr, Fp, Rep, Stmt, Ty, Var};
 use crate::op;
-use crate::signature::{Returns, THREAD, results_in_thread, slots, thread_field};
+use crate::signature::{Returns, THREAD, argument_field, results_in_thread, slots, thread_field};
 
 impl Emitter<'_> {
     pub(super) fn call(&mut self, step: &Stmt, to: u32, pc: u32, live: &Live) -> bool {
@@ -29,9 +29,9 @@ impl Emitter<'_> {
             Returns::Nothing => {}
             Returns::Int => self.keep_or_pop(V0, live),
             Returns::Long => self.keep_pair(live),
-            Returns::Fp(rep) => self.set_fp(Fp(0), rep),
+            Returns::Fp(rep) => self.set_fp(program.convention.fp_results()[0], rep),
         }
-        for (fp, _) in results_in_thread(method.signature.in_thread) {
+        for (fp, _) in results_in_thread(&method.signature) {
             self.result_from_thread(fp, live);
         }
         let Stmt::Call { callee, .. } = step else { unreachable!("a call") };
@@ -47,7 +47,7 @@ impl Emitter<'_> {
 
     /// Results that a call may have set and nothing reads are worth nothing now.
     pub(super) fn forget(&mut self, defines: Results, returns: Returns) {
-        for (index, fp) in FP_RESULTS.iter().enumerate() {
+        for (index, fp) in self.program.convention.fp_results().iter().enumerate() {
             let kept = index == 0 && matches!(returns, Returns::Fp(_));
             let from_thread = self.valid[fp.0 as usize] == FROM_THREAD;
             if from_thread {
@@ -106,13 +106,21 @@ impl Emitter<'_> {
 
     pub(super) fn call_pointer(&mut self, step: &Stmt, to: &Expr, live: &Live) {
         let passed = self.liveness.arguments(step);
-        for fp in FP_ARGUMENTS {
+        for &fp in self.program.convention.fp_arguments() {
             if passed.fp[fp.0 as usize] != 0 {
                 let slot = self.ensure(fp, Rep::Long);
                 self.thread();
                 self.load_local(slot, Ty::J);
                 let field = self.pool.field(THREAD, thread_field(fp), "J");
                 self.code.op_index(op::PUTFIELD, field, -3);
+            }
+        }
+        for var in self.program.convention.arguments_in_thread() {
+            if passed.has(var) {
+                self.thread();
+                self.load_var(var);
+                let field = self.pool.field(THREAD, argument_field(var), "I");
+                self.code.op_index(op::PUTFIELD, field, -2);
             }
         }
         self.thread();
@@ -127,7 +135,7 @@ impl Emitter<'_> {
         let dispatch = self.program.class("Dispatch");
         self.java(&dispatch, "call", CALL, -5);
         self.keep_pair(live);
-        for fp in FP_RESULTS {
+        for fp in self.program.convention.fp_results() {
             self.result_from_thread(fp, live);
         }
         let Stmt::Call { callee, .. } = step else { unreachable!("a call") };

@@ -165,9 +165,16 @@ impl Emitter<'_> {
     /// pointer still has to fault.
     pub(super) fn address(&mut self, address: &Expr) {
         match address {
+            Expr::Int(constant) if self.program.high => {
+                self.code.int(self.pool, *constant ^ i32::MIN);
+            }
             Expr::Int(null @ 0..NULL_PAGE) => self.code.int(self.pool, *null | i32::MIN),
             _ => {
                 self.expr(address);
+                if self.program.high {
+                    self.code.int(self.pool, i32::MIN);
+                    self.code.op(op::IXOR, -1);
+                }
             }
         }
     }
@@ -220,11 +227,12 @@ impl Emitter<'_> {
             _ => {}
         }
         let (name, letter, ty) = accessor(width);
+        let numbers = format!("{RUNTIME}{}", self.program.convention.class());
         let copied = matches!(value, Expr::Load(..) | Expr::Float(_) | Expr::Double(_));
         match width {
             // The host's result of an invalid operation is not that of MIPS.
-            Width::F32 if !copied => self.java(&format!("{RUNTIME}Mips"), "nan", "(F)F", 0),
-            Width::F64 if !copied => self.java(&format!("{RUNTIME}Mips"), "nan", "(D)D", 0),
+            Width::F32 if !copied => self.java(&numbers, "nan", "(F)F", 0),
+            Width::F64 if !copied => self.java(&numbers, "nan", "(D)D", 0),
             _ => {}
         }
         let letter = if matches!(letter, 'S' | 'B') { 'I' } else { letter };

@@ -38,15 +38,16 @@ impl Emitter<'_> {
 
     /// Converts the bits on the operand stack.
     pub(super) fn convert(&mut self, from: Rep, to: Rep) {
+        let class = self.program.convention.class();
         match (from, to) {
             (Rep::Int, Rep::Float) => {
                 self.java("java/lang/Float", "intBitsToFloat", "(I)F", 0);
             }
             (Rep::Float, Rep::Int) => {
-                self.java(&format!("{RUNTIME}Mips"), "bits", "(F)I", 0);
+                self.java(&format!("{RUNTIME}{class}"), "bits", "(F)I", 0);
             }
             (Rep::Double, Rep::Long) => {
-                self.java(&format!("{RUNTIME}Mips"), "bits", "(D)J", 0);
+                self.java(&format!("{RUNTIME}{class}"), "bits", "(D)J", 0);
             }
             (Rep::Long, Rep::Double) => {
                 self.java("java/lang/Double", "longBitsToDouble", "(J)D", 0);

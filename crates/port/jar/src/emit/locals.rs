@@ -2,6 +2,7 @@
 
 use super::{Emitter, verification};
 use crate::classfile::{Label, Type};
+use crate::convention::FPS;
 use crate::flow::Live;
 use crate::ir::{Fp, Rep, Ty, Var};
 use crate::op;
@@ -135,7 +136,7 @@ impl Emitter<'_> {
 
     /// At the beginning of a block each floating-point variable is there in one way.
     pub(super) fn expect(&mut self, live: &Live) {
-        self.valid = [0; 32];
+        self.valid = [0; FPS];
         for (fp, mask) in live.fps() {
             self.valid[fp.0 as usize] = Rep::best(mask) as u8;
         }

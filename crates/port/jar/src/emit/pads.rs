@@ -6,7 +6,7 @@
 
 use super::{A0, A1, Emitter, Invoke, RUNTIME, SP, THROWABLE, V0, V1};
 use crate::classfile::{Label, Type};
-use crate::flow::{FP_RESULTS, Live};
+use crate::flow::Live;
 use crate::ir::{BlockId, Rep, Ty};
 use crate::op;
 use crate::signature::THREAD;
@@ -89,7 +89,7 @@ impl Emitter<'_> {
             self.zero(Ty::I);
             self.store_var(var);
         }
-        for fp in FP_RESULTS {
+        for fp in self.program.convention.fp_results() {
             let mask = wanted.fp[fp.0 as usize];
             if mask != 0 {
                 let rep = Rep::best(mask);

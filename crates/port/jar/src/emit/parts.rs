@@ -6,7 +6,8 @@ use super::{
     verification,
 };
 use crate::classfile::{Code, Label, Pool, Type};
-use crate::flow::{FP_RESULTS, Live, Liveness};
+use crate::convention::FPS;
+use crate::flow::{Live, Liveness};
 use crate::ir::{BlockId, End, Fp, Function, Rep, Stmt, Ty, Var};
 use crate::op;
 use crate::signature::{Returns, Signature, THREAD};
@@ -72,7 +73,7 @@ impl Emitter<'_> {
         self.code.switch(&keys, bad);
         for (id, label) in stubs {
             let live = self.liveness.at_start(id);
-            self.valid = [0; 32];
+            self.valid = [0; FPS];
             for (fp, rep) in self.exchanged.clone() {
                 self.valid[fp.0 as usize] = rep as u8;
             }
@@ -107,8 +108,9 @@ impl Emitter<'_> {
             self.put_var(ints, var);
         }
         if let Returns::Fp(rep) = signature.returns {
-            self.ensure(Fp(0), rep);
-            self.put_fp(fps, Fp(0), rep);
+            let result = signature.convention.fp_results()[0];
+            self.ensure(result, rep);
+            self.put_fp(fps, result, rep);
         }
         self.code.int(self.pool, -1);
         self.code.op(op::IRETURN, -1);
@@ -146,7 +148,7 @@ impl Emitter<'_> {
         self.place(leave, &Live::default(), &[Type::Int]);
         let (ints, fps) = self.arrays.expect("a part has arrays");
         let set = self.sets();
-        let exchanged = Live { ints: self.exchanged_vars & set.ints, fp: [0; 32] };
+        let exchanged = Live { ints: self.exchanged_vars & set.ints, ..Live::default() };
         for var in exchanged.vars() {
             self.put_var(ints, var);
         }
@@ -171,7 +173,12 @@ impl Emitter<'_> {
                 match step {
                     Stmt::SetIf(_, var, _) => sets.ints |= var.bit(),
                     Stmt::SetFp(fp, ..) | Stmt::SetFpIf(_, fp, ..) => sets.fp[fp.0 as usize] = 1,
-                    Stmt::Call { .. } => FP_RESULTS.iter().for_each(|f| sets.fp[f.0 as usize] = 1),
+                    Stmt::Call { .. } => self
+                        .program
+                        .convention
+                        .fp_results()
+                        .iter()
+                        .for_each(|f| sets.fp[f.0 as usize] = 1),
                     _ => {}
                 }
             }
@@ -182,7 +189,7 @@ impl Emitter<'_> {
 
 /// Length of the arrays in which parts of a function exchange registers.
 const REGISTERS: i32 = 64;
-const FP_REGISTERS: i32 = 32;
+const FP_REGISTERS: i32 = FPS as i32;
 
 /// The method of a function whose parts are methods: it calls one after the other.
 pub fn emit_driver(
@@ -252,7 +259,7 @@ pub fn emit_driver(
         driver.catch_jumps(&mut code, pool, (again, end), numbers, agains);
     }
     code.place(returns, locals, Vec::new());
-    return_results(&mut code, pool, signature.returns, ints, fps);
+    return_results(&mut code, pool, signature, ints, fps);
     code
 }
 
@@ -414,13 +421,13 @@ fn to_bits(code: &mut Code, pool: &mut Pool, ty: Ty) {
     }
 }
 
-fn return_results(code: &mut Code, pool: &mut Pool, returns: Returns, ints: u16, fps: u16) {
+fn return_results(code: &mut Code, pool: &mut Pool, signature: &Signature, ints: u16, fps: u16) {
     let load = |code: &mut Code, pool: &mut Pool, var: Var| {
         code.local(op::ALOAD, ints, 1);
         code.int(pool, i32::from(var.0));
         code.op(op::IALOAD, -1);
     };
-    match returns {
+    match signature.returns {
         Returns::Nothing => code.op(op::RETURN, 0),
         Returns::Int => {
             load(code, pool, V0);
@@ -440,7 +447,7 @@ fn return_results(code: &mut Code, pool: &mut Pool, returns: Returns, ints: u16,
         }
         Returns::Fp(rep) => {
             code.local(op::ALOAD, fps, 1);
-            code.int(pool, 0);
+            code.int(pool, i32::from(signature.convention.fp_results()[0].0));
             code.op(op::LALOAD, 0);
             match rep.ty() {
                 Ty::J => code.op(op::LRETURN, -2),

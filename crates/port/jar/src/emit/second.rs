@@ -2,6 +2,7 @@
 
 use super::{A0, Again, Emitter, Extent, FAULT, RUNTIME, SP, Site, Slot, THROWABLE, V0};
 use crate::classfile::{Label, Type};
+use crate::convention::FPS;
 use crate::flow::Live;
 use crate::ir::{Expr, Rep, Stmt, Ty};
 use crate::op;
@@ -27,7 +28,7 @@ impl Emitter<'_> {
             }
         }
         used |= V0.bit() | A0.bit() | SP.bit();
-        for var in (Live { ints: used, fp: [0; 32] }).vars() {
+        for var in (Live { ints: used, ..Live::default() }).vars() {
             let number = self.var(var);
             self.always.push(Slot { number, ty: Ty::I });
         }
@@ -153,7 +154,7 @@ impl Emitter<'_> {
             let class = self.pool.class(&format!("java/lang/{class}"));
             self.code.handler(start, end, target, class);
         }
-        self.valid = [0; 32];
+        self.valid = [0; FPS];
         self.place(target, &Live::default(), &[Type::Object(THROWABLE.into())]);
         let fault = self.fresh(Ty::I);
         self.code.local(op::ASTORE, fault, -1);
@@ -174,7 +175,7 @@ impl Emitter<'_> {
         let target = self.code.label();
         let kept = self.fresh(Ty::I);
         self.code.handler(start, end, target, class);
-        self.valid = [0; 32];
+        self.valid = [0; FPS];
         self.place(target, &Live::default(), &[Type::Object(jump.clone())]);
         self.code.local(op::ASTORE, kept, -1);
         for site in std::mem::take(&mut self.sites) {

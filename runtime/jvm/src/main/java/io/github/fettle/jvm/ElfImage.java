@@ -15,11 +15,19 @@ import java.nio.ByteOrder;
 final class ElfImage {
     private static final int TYPE_EXECUTABLE = 2;
     private static final int MACHINE_MIPS = 8;
+    private static final int MACHINE_RISC_V = 243;
     private static final int SEGMENT_LOAD = 1;
     private static final int SEGMENT_INTERPRETER = 3;
     private static final int SEGMENT_HEADERS = 6;
 
     final boolean bigEndian;
+
+    /** Whether the program has no kernel, and is loaded by the addresses of its copy in flash memory. */
+    final boolean isBare;
+
+    /** What is taken from addresses: 0, or 2 GB where all memory lies from there on. */
+    final int base;
+
     final int entry;
     final int headerCount;
 
@@ -53,9 +61,10 @@ final class ElfImage {
         }
         bigEndian = bytes[5] == 2;
         file.order(bigEndian ? ByteOrder.BIG_ENDIAN : ByteOrder.LITTLE_ENDIAN);
-        if (file.getShort(18) != MACHINE_MIPS) {
+        isBare = file.getShort(18) == MACHINE_RISC_V;
+        if (!isBare && file.getShort(18) != MACHINE_MIPS) {
             throw new IllegalArgumentException(
-                    "an ELF file for machine " + file.getShort(18) + ", not MIPS (8)");
+                    "an ELF file for machine " + file.getShort(18) + ", not MIPS or RISC-V");
         }
         if (file.getShort(16) != TYPE_EXECUTABLE) {
             throw new IllegalArgumentException("not a static executable: link with -static -no-pie");
@@ -68,12 +77,13 @@ final class ElfImage {
                 || (long) headerOffset + headerCount * 32L > bytes.length) {
             throw new IllegalArgumentException("program headers reach past the end of the file");
         }
+        base = isBare ? lowestBit() : 0;
         int low = Integer.MAX_VALUE;
         int high = 0;
         int headers = 0;
         for (int i = 0; i < headerCount; i++) {
             int at = headerOffset + i * 32;
-            int address = file.getInt(at + 8);
+            int address = address(at);
             switch (file.getInt(at)) {
                 case SEGMENT_INTERPRETER:
                     throw new IllegalArgumentException("dynamically linked: link with -static");
@@ -99,9 +109,25 @@ final class ElfImage {
         headerAddress = headers;
     }
 
+    /** The highest bit of the addresses, if all segments have it. */
+    private int lowestBit() {
+        int bit = Integer.MIN_VALUE;
+        for (int at = headerOffset; at < headerOffset + headerCount * 32; at += 32) {
+            if (file.getInt(at) == SEGMENT_LOAD) {
+                bit &= file.getInt(at + 8);
+            }
+        }
+        return bit;
+    }
+
+    /** Where a segment is in memory when the program starts. */
+    private int address(int at) {
+        return file.getInt(at + (isBare ? 12 : 8)) ^ base;
+    }
+
     private void check(int index, int at) {
         int offset = file.getInt(at + 4);
-        int address = file.getInt(at + 8);
+        int address = address(at);
         int fileSize = file.getInt(at + 16);
         int memorySize = file.getInt(at + 20);
         if (offset < 0
@@ -122,7 +148,7 @@ final class ElfImage {
             if (file.getInt(at) == SEGMENT_LOAD) {
                 int size = file.getInt(at + 16);
                 System.arraycopy(
-                        file.array(), file.getInt(at + 4), memory, file.getInt(at + 8), size);
+                        file.array(), file.getInt(at + 4), memory, address(at), size);
             }
         }
     }

@@ -46,6 +46,8 @@ public final class Guest implements AutoCloseable {
     final Imports imports = new Imports(this);
     final Trace trace;
 
+    final Semihost.State semihost = new Semihost.State();
+
     /** What is left of {@link Options#fuel}. */
     long fuel;
 
@@ -60,8 +62,11 @@ public final class Guest implements AutoCloseable {
         this.options = options;
         bigEndian = image.bigEndian;
         fuel = options.fuel;
-        limit = Math.max(options.memoryLimit, MemoryMap.roundUp(image.end) + FIRST_HEAP);
-        memory = new byte[MemoryMap.roundUp(image.end) + FIRST_HEAP];
+        int size = image.isBare
+                ? Math.max(code.memoryTop() ^ image.base, image.end)
+                : MemoryMap.roundUp(image.end) + FIRST_HEAP;
+        limit = Math.max(options.memoryLimit, size);
+        memory = new byte[image.isBare ? size + 4 : size];
         image.load(memory);
         map = new MemoryMap(this, image.end);
         vfs = new Vfs(options);
@@ -94,7 +99,7 @@ public final class Guest implements AutoCloseable {
      * @return its exit status; 128 plus the host's number if a signal ended it
      */
     public int run() throws IOException {
-        int sp = prepareStack();
+        int sp = image.isBare ? 0 : prepareStack();
         threads.start(first, () -> code.call(first, image.entry, sp, 0, 0, 0, 0), true);
         GuestExit end = threads.awaitEnd();
         close();

@@ -17,6 +17,11 @@ public abstract class GuestCode {
         return "";
     }
 
+    /** One past the last address that a program without a kernel uses; otherwise 0. */
+    public int memoryTop() {
+        return 0;
+    }
+
     /** Whether words in memory have their most significant byte first. */
     public abstract boolean bigEndian();
 }

@@ -40,8 +40,21 @@ public final class GuestThread {
     public long f0;
 
     public long f2;
+    public long f10;
+    public long f11;
     public long f12;
+    public long f13;
     public long f14;
+    public long f15;
+    public long f16;
+    public long f17;
+
+    /** Integer arguments behind the fourth at calls by address, where registers have them. */
+    public int a4;
+
+    public int a5;
+    public int a6;
+    public int a7;
 
     /** The thread's number in the guest; the first thread has the process's. */
     final int id;

@@ -1,0 +1,111 @@
+//! RV32 programs that were linked for a board without a kernel do what they do in QEMU's board.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::output;
+use fettle_jar::{Image, METHOD_MAX, Options, translate, write};
+
+/// Where QEMU's board has its memory: the first 4 MB are the program's, the rest is heap and stack.
+const BOARD: [&str; 4] = [
+    "-Wl,--defsym=__flash=0x80000000",
+    "-Wl,--defsym=__flash_size=0x400000",
+    "-Wl,--defsym=__ram=0x80400000",
+    "-Wl,--defsym=__ram_size=0x400000",
+];
+
+/// The same below 2 GB.
+const LOW: [&str; 4] = [
+    "-Wl,--defsym=__flash=0x10000",
+    "-Wl,--defsym=__flash_size=0x400000",
+    "-Wl,--defsym=__ram=0x800000",
+    "-Wl,--defsym=__ram_size=0x400000",
+];
+
+const ISAS: [[&str; 2]; 2] =
+    [["-march=rv32imac", "-mabi=ilp32"], ["-march=rv32imafdc", "-mabi=ilp32d"]];
+
+fn missing() -> Option<String> {
+    let tools = ["riscv64-unknown-elf-gcc", "qemu-system-riscv32", "java"];
+    let there = |name: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
+    };
+    if !fettle_jar::has_runtime() {
+        return Some("built without a JDK".into());
+    }
+    let picolibc = Path::new("/usr/lib/picolibc/riscv64-unknown-elf").exists();
+    let missing = tools.into_iter().find(|tool| !there(tool)).map(|tool| format!("no {tool}"));
+    missing.or((!picolibc).then(|| "no picolibc-riscv64-unknown-elf".into()))
+}
+
+fn build(file: &str, isa: [&str; 2], options: &[&str], place: &[&str], program: &Path) {
+    let compiled = output(
+        Command::new("riscv64-unknown-elf-gcc")
+            .args(["--specs=picolibc.specs", "--oslib=semihost", "--crt0=hosted", "-std=gnu17"])
+            .args(["-w", "-DPICOLIBC_DOUBLE_PRINTF_SCANF"])
+            .args(isa)
+            .args(options)
+            .args(place)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(file))
+            .arg("-o")
+            .arg(program)
+            .arg("-lm"),
+    );
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+}
+
+fn same(file: &str, options: &[&str]) {
+    if let Some(reason) = missing() {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for isa in ISAS {
+        let board = folder.path().join("board");
+        build(file, isa, options, &BOARD, &board);
+        let expected = output(
+            Command::new("qemu-system-riscv32")
+                .args(["-machine", "virt", "-bios", "none", "-display", "none"])
+                .args(["-chardev", "stdio,id=out,mux=off", "-serial", "none", "-monitor", "none"])
+                .args(["-semihosting-config", "enable=on,target=native,chardev=out", "-kernel"])
+                .arg(&board),
+        );
+        let low = folder.path().join("low");
+        build(file, isa, options, &LOW, &low);
+        for program in [board, low] {
+            let bytes = std::fs::read(&program).expect("the compiler wrote it");
+            let image = Image::parse(&bytes).expect("a static program");
+            let translated = translate(&image, &Options::default()).expect("it can be translated");
+            let report = &translated.summary;
+            assert!(report.largest_method <= METHOD_MAX, "{report:?}");
+            assert!(report.problems.is_empty(), "{report:?}");
+            let jar = folder.path().join("program.jar");
+            let bytes = write(&image, &translated).expect("there is a runtime");
+            std::fs::write(&jar, bytes).expect("the folder is writable");
+            let mut java = Command::new("java");
+            java.args(["-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xverify:all", "-jar"]);
+            let got = output(java.arg(&jar));
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let (want, have) = (text(&expected.stdout), text(&got.stdout));
+            let different = want.lines().zip(have.lines()).find(|(a, b)| a != b);
+            let said = text(&got.stderr);
+            assert_eq!(different, None, "{file} {isa:?} {options:?}: {said}");
+            assert_eq!(have.len(), want.len(), "{file} {isa:?} {options:?}: {said}");
+            assert_eq!(got.status.code(), expected.status.code(), "{file} {isa:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn integers_and_floating_point() {
+    same("arithmetic.c", &["-O2"]);
+}
+
+#[test]
+fn control_flow() {
+    same("control.c", &["-O2"]);
+    same("large_setjmp.c", &["-O1"]);
+}
