@@ -1,6 +1,17 @@
-//! Instructions of four bytes.
+//! Instructions of four bytes, and which form a word begins with.
 
+use crate::compressed::expand;
 use crate::insn::{Insn, Op, Reg};
+
+impl Insn {
+    /// The instruction whose first bytes are in a word, the lowest first; none if it is none of these.
+    pub fn decode(word: u32) -> Option<Self> {
+        match word & 3 {
+            3 => whole(word),
+            _ => expand(word as u16),
+        }
+    }
+}
 
 /// Bits of a word: `count` from `low` on.
 fn bits(word: u32, low: u32, count: u32) -> u32 {
@@ -14,7 +25,7 @@ fn signed(value: u32, count: u32) -> i32 {
 }
 
 /// The instruction in a word.
-pub fn whole(word: u32) -> Option<Insn> {
+fn whole(word: u32) -> Option<Insn> {
     let funct3 = bits(word, 12, 3);
     let funct7 = bits(word, 25, 7);
     let i = signed(word >> 20, 12);

@@ -109,14 +109,6 @@ pub struct Insn {
 }
 
 impl Insn {
-    /// The instruction whose first bytes are in a word, the lowest first; none if it is none of these.
-    pub fn decode(word: u32) -> Option<Self> {
-        match word & 3 {
-            3 => crate::decode::whole(word),
-            _ => crate::compressed::expand(word as u16),
-        }
-    }
-
     /// What it does to the flow of control.
     pub fn kind(self) -> Kind {
         match self.op {

@@ -35,7 +35,7 @@ impl Convention {
         }
     }
 
-    /// Arguments behind the fourth, which calls through pointers leave in the thread.
+    /// Arguments behind the fourth, which indirect calls leave in the thread.
     pub fn arguments_in_thread(self) -> impl Iterator<Item = Var> {
         let count = if self == Self::RiscV { 4 } else { 0 };
         (48..48 + count).map(Var)

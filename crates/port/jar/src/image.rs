@@ -79,6 +79,31 @@ struct Piece {
     executable: bool,
 }
 
+/// The calling convention of a static executable; why it is none that can be translated.
+fn convention_of(elf: &ElfFile32<object::Endianness>) -> Result<Convention, Error> {
+    let endian = elf.endian();
+    let header = elf.elf_header();
+    let machine = header.e_machine(endian);
+    let convention = match machine {
+        elf::EM_MIPS => Convention::O32,
+        elf::EM_RISCV if elf.is_little_endian() => Convention::RiscV,
+        _ => return Err(Error::NotMips32(format!("machine {machine}"))),
+    };
+    if elf.elf_program_headers().iter().any(|p| p.p_type.get(endian) == elf::PT_INTERP) {
+        return Err(Error::Dynamic);
+    }
+    match header.e_type(endian) {
+        elf::ET_EXEC => {}
+        elf::ET_REL => return Err(Error::NotLinked),
+        _ => return Err(Error::Dynamic),
+    }
+    let flags = header.e_flags(endian);
+    if convention == Convention::O32 && flags.0 & COMPRESSED_CODE != 0 {
+        return Err(Error::NotMips32("microMIPS or MIPS16 code".into()));
+    }
+    Ok(convention)
+}
+
 /// How the program uses odd floating-point registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OddRegisters {
@@ -138,25 +163,9 @@ impl Image {
         let elf = ElfFile32::<object::Endianness>::parse(file)
             .map_err(|e| Error::Damaged(e.to_string()))?;
         let endian = elf.endian();
+        let convention = convention_of(&elf)?;
         let header = elf.elf_header();
-        let machine = header.e_machine(endian);
-        let convention = match machine {
-            elf::EM_MIPS => Convention::O32,
-            elf::EM_RISCV if elf.is_little_endian() => Convention::RiscV,
-            _ => return Err(Error::NotMips32(format!("machine {machine}"))),
-        };
-        if elf.elf_program_headers().iter().any(|p| p.p_type.get(endian) == elf::PT_INTERP) {
-            return Err(Error::Dynamic);
-        }
-        match header.e_type(endian) {
-            elf::ET_EXEC => {}
-            elf::ET_REL => return Err(Error::NotLinked),
-            _ => return Err(Error::Dynamic),
-        }
         let flags = header.e_flags(endian);
-        if convention == Convention::O32 && flags.0 & COMPRESSED_CODE != 0 {
-            return Err(Error::NotMips32("microMIPS or MIPS16 code".into()));
-        }
         let mut pieces = Vec::new();
         for segment in elf.segments() {
             let bytes = segment.data().map_err(|e| Error::Damaged(e.to_string()))?;

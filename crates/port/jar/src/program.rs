@@ -296,8 +296,11 @@ fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
             };
             let calls = block.steps.iter().any(|(_, step)| matches!(step, Stmt::Call { .. }));
             match &block.end {
-                // Behind a call that does not return, programs for boards have anything.
-                End::Nowhere(_) if calls && image.convention == Convention::RiscV => {}
+                // Behind a call that does not return, and where symbols name no code, boards have
+                // anything.
+                End::Nowhere(pc)
+                    if image.convention == Convention::RiscV
+                        && (calls || *pc == function.entry) => {}
                 End::Nowhere(pc) if image.is_code(*pc) && image.function_at(*pc).is_none() => {
                     let word = image.word(*pc).unwrap_or(0);
                     // What follows a call that does not return.
