@@ -331,10 +331,11 @@ impl Image {
             if name == "__global_pointer$" {
                 self.gp = address;
             }
-            // What is written in assembly often has no type.
+            // What is written in assembly often has no type; nor have ends of sections.
             let untyped = self.convention == Convention::RiscV
                 && matches!(symbol.kind(), object::SymbolKind::Unknown | object::SymbolKind::Label)
                 && symbol.is_global()
+                && !name.starts_with("__")
                 && self.word(address).is_some_and(|word| self.is_insn(word));
             if symbol.is_undefined() || symbol.kind() != object::SymbolKind::Text && !untyped {
                 continue;
