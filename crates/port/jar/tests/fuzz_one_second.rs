@@ -42,18 +42,44 @@ fn damaged_programs_for_a_second() {
         return;
     }
     let file = std::fs::read(&program).expect("the compiler wrote it");
+    let interface = Some(Interface { name: "org.acme.Jumps".into(), outputs: Vec::new() });
+    let options = Options { exports: vec!["jumps".into()], interface, ..Options::default() };
+    damage(&file, &options);
+}
+
+#[test]
+fn damaged_programs_of_risc_v_for_a_second() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (source, program) = (folder.path().join("small.c"), folder.path().join("small"));
+    let text = "int jumps(int n) { switch (n) { case 1: return 7; case 2: return n * 3; case 3: \
+        return n / 5; case 4: return -n; case 5: return n << 3; } return (int)(n * 2.5f); }\n\
+        void _start(void) { int (*volatile f)(int) = jumps; f(f(3)); for (;;) ; }\n";
+    std::fs::write(&source, text).expect("the folder is writable");
+    let compiled = Command::new("riscv64-unknown-elf-gcc")
+        .args(["-O1", "-march=rv32imafdc", "-mabi=ilp32d", "-static", "-nostdlib", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no riscv64-unknown-elf-gcc");
+        return;
+    }
+    let file = std::fs::read(&program).expect("the compiler wrote it");
+    damage(&file, &Options::default());
+}
+
+/// Translates a program again and again, each time with other damage.
+fn damage(file: &[u8], options: &Options) {
     let seed = std::env::var("FETTLE_SEED").ok().and_then(|seed| seed.parse().ok());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
     let mut state = seed.unwrap_or(now);
     eprintln!("FETTLE_SEED={state}");
-    let places = places(&file);
-    let interface = Some(Interface { name: "org.acme.Jumps".into(), outputs: Vec::new() });
-    let options = Options { exports: vec!["jumps".into()], interface, ..Options::default() };
-    translate(&Image::parse(&file).expect("it is whole"), &options).expect("and can be translated");
+    let places = places(file);
+    translate(&Image::parse(file).expect("it is whole"), options).expect("and can be translated");
     let end = Instant::now() + Duration::from_secs(1);
     let mut rounds = 0;
     while Instant::now() < end || rounds == 0 {
-        let mut damaged = file.clone();
+        let mut damaged = file.to_vec();
         for _ in 0..=(random(&mut state) % 6) {
             let place = &places[(random(&mut state) % places.len() as u64) as usize];
             let at = place.start + (random(&mut state) % place.len() as u64) as usize;
@@ -63,7 +89,7 @@ fn damaged_programs_for_a_second() {
             damaged.truncate((random(&mut state) % file.len() as u64) as usize);
         }
         if let Ok(image) = Image::parse(&damaged) {
-            let _ = translate(&image, &options);
+            let _ = translate(&image, options);
         }
         rounds += 1;
     }
