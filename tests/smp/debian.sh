@@ -51,8 +51,8 @@ case_debian() {
     try od od -An -tx1 -N 64 text
     try bc dash -c 'echo "2^64 + s(0)" | bc -l'
     try make make -s -f /tests/data/Makefile all
-    try cc1 cc1 -quiet -O2 -o - /tests/data/sieve.c
-    try as dash -c 'cc1 -quiet -O1 -o s.s /tests/data/sieve.c && as -o s.o s.s && cksum <s.o'
+    try cc1 cc1 -quiet -ffreestanding -O2 -o - /tests/data/sieve.c
+    try as dash -c 'cc1 -quiet -ffreestanding -O1 -o s.s /tests/data/sieve.c && as -o s.o s.s && cksum <s.o'
     try env env -i A=1 B=2 env
     try timeout timeout -s TERM 1 sleep 30
     try nice nice -n 3 nice

@@ -97,8 +97,8 @@ const PARALLEL: [(&str, u32); 3] = [("radix", 1 << 19), ("fft", 1 << 16), ("lu",
 /// Programs with one thread, as the paper has them.
 const SINGLE: [(&str, &str); 3] = [
     ("find", "find /usr /lib /bin /proc/sys"),
-    ("gcc", "cc1 -quiet -O2 -o /tmp/sieve.s /tests/sieve.c"),
-    ("gzip", "gzip -c /usr/bin/find"),
+    ("gcc", "cc1 -quiet -ffreestanding -O2 -o /tmp/sieve.s /tests/sieve.c"),
+    ("gzip", "gzip -kf /tests/text"),
 ];
 
 /// The paper's mixture, as a script: programs that make calls, and programs that compute, at the same time.
@@ -178,6 +178,7 @@ impl Guest {
         let compiler = proc::output_of(Command::new("gcc").arg("-print-prog-name=cc1"))?;
         files.put_program(Path::new(compiler.trim()), "usr/bin/cc1")?;
         files.put_file(&repo::root().join("tests/smp/data/sieve.c"), "tests/sieve.c")?;
+        files.put_file(&repo::root().join("docs/limits.md"), "tests/text")?;
         files.put_text("tests/multi", &mixture())?;
         let plugin = place.join("plugin.so");
         proc::output_of(
