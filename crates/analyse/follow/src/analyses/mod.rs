@@ -15,6 +15,7 @@ mod locks;
 mod messages;
 mod outliers;
 mod syscalls;
+mod what_if;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -37,7 +38,7 @@ struct Known {
     make: fn() -> Box<dyn Analysis>,
 }
 
-const ALL: [Known; 5] = [
+const ALL: [Known; 6] = [
     Known {
         name: "communication",
         purpose: "who sends how much to whom, over sockets and pipes, and who wakes whom",
@@ -62,6 +63,11 @@ const ALL: [Known; 5] = [
         name: "syscalls",
         purpose: "system calls and how long they took",
         make: || Box::<syscalls::SystemCalls>::default(),
+    },
+    Known {
+        name: "what-if",
+        purpose: "how much time shorter, divided or free sections of each lock would save",
+        make: || Box::<what_if::WhatIf>::default(),
     },
 ];
 

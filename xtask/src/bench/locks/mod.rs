@@ -3,12 +3,14 @@
 //! The program's own CPU time, as it accounts for it at its end (`benches/probe/cpu.c`, preloaded);
 //! variants take turns, and the ratio is of medians within one run.
 
+mod what_if;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::measure;
+use crate::bench::measure;
 use crate::{fettle, proc, repo};
 
 /// How to measure.
@@ -20,6 +22,9 @@ pub struct Options {
     /// Rounds, of which the median counts
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
+    /// Only predictions of what edits bring, against what they bring
+    #[arg(long)]
+    pub what_if: bool,
 }
 
 /// A program and the most that it may cost.
@@ -45,6 +50,11 @@ pub fn run(options: &Options) -> Result<bool> {
     let sources = repo::root().join("benches");
     let cpu = sources.join("probe/cpu.c");
     compile(&["-O2", "-shared", "-fPIC"], &cpu, &account)?;
+    if options.what_if {
+        let sections = folder.join("sections");
+        compile(&["-O2", "-g", "-pthread"], &sources.join("locks/sections.c"), &sections)?;
+        return what_if::run(&binary, &sections, &folder, options.rounds);
+    }
     let pairs = folder.join("pairs");
     let source = sources.join("locks/pairs.c");
     compile(&["-O2", "-g", "-pthread"], &source, &pairs)?;
