@@ -96,7 +96,7 @@ pub fn run(options: &Options) -> Result<bool> {
                 times.push(measure::run(command, &folder)?.sample.program);
             }
         }
-        let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
+        let medians: Vec<f64> = times.iter_mut().map(|times| measure::median(times)).collect();
         for (variant, seconds) in variants.iter().zip(&medians) {
             let ratio = seconds / medians[0];
             println!("{:10} {:14} {seconds:8.3} s {ratio:6.2}x", subject.name, variant.name);
@@ -156,9 +156,4 @@ fn command(variant: &Variant, subject: &Subject, account: &Path) -> Command {
 
 fn compile(flags: &[&str], source: &Path, to: &Path) -> Result<()> {
     proc::step(Command::new("gcc").args(flags).arg(source).arg("-o").arg(to))
-}
-
-fn median(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::bench::measure;
 use crate::proc;
 
 /// An edit of the program, and the column that predicts it.
@@ -52,7 +53,7 @@ pub fn run(fettle: &Path, program: &Path, folder: &Path, rounds: usize) -> Resul
             before.push(measure(program, edit.before)?);
             after.push(measure(program, edit.after)?);
         }
-        let measured = 1.0 - super::median(&mut after) / super::median(&mut before);
+        let measured = 1.0 - measure::median(&mut after) / measure::median(&mut before);
         let off = (predicted - measured).abs() > MOST_OFF;
         right &= !off;
         let mark = if off { "  off" } else { "" };
