@@ -27,20 +27,6 @@ const LOW: [&str; 4] = [
 const ISAS: [[&str; 2]; 2] =
     [["-march=rv32imac", "-mabi=ilp32"], ["-march=rv32imafdc", "-mabi=ilp32d"]];
 
-fn missing() -> Option<String> {
-    let tools = ["riscv64-unknown-elf-gcc", "qemu-system-riscv32", "java"];
-    let there = |name: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
-    };
-    if !fettle_jar::has_runtime() {
-        return Some("built without a JDK".into());
-    }
-    let picolibc = Path::new("/usr/lib/picolibc/riscv64-unknown-elf").exists();
-    let missing = tools.into_iter().find(|tool| !there(tool)).map(|tool| format!("no {tool}"));
-    missing.or((!picolibc).then(|| "no picolibc-riscv64-unknown-elf".into()))
-}
-
 fn build(file: &str, isa: [&str; 2], options: &[&str], place: &[&str], program: &Path) {
     let compiled = output(
         Command::new("riscv64-unknown-elf-gcc")
@@ -58,7 +44,7 @@ fn build(file: &str, isa: [&str; 2], options: &[&str], place: &[&str], program: 
 }
 
 fn same(file: &str, options: &[&str]) {
-    if let Some(reason) = missing() {
+    if let Some(reason) = &*common::RISCV_MISSING {
         eprintln!("skipped: {reason}");
         return;
     }

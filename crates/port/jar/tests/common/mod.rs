@@ -19,12 +19,12 @@ const PACKAGES: [&str; 8] = [
     "qemu-user-static",
 ];
 
+/// What tests of RISC-V need besides Java.
+const RISCV_PACKAGES: [&str; 3] =
+    ["gcc-riscv64-unknown-elf", "picolibc-riscv64-unknown-elf", "qemu-system-misc"];
+
 /// What the tests need, installed if that is possible; otherwise why there are none.
 pub static MISSING: LazyLock<Option<String>> = LazyLock::new(|| {
-    let there = |name: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
-    };
     let tools = [
         "java",
         "mipsel-linux-gnu-g++",
@@ -32,19 +32,43 @@ pub static MISSING: LazyLock<Option<String>> = LazyLock::new(|| {
         "qemu-mipsel-static",
         "qemu-mips-static",
     ];
+    missing(&tools, &PACKAGES)
+});
+
+/// The same for RISC-V.
+pub static RISCV_MISSING: LazyLock<Option<String>> = LazyLock::new(|| {
+    let library = || Path::new("/usr/lib/picolibc/riscv64-unknown-elf").exists();
+    let tools = ["java", "riscv64-unknown-elf-gcc", "qemu-system-riscv32"];
+    if !library() {
+        install(&RISCV_PACKAGES);
+    }
+    missing(&tools, &RISCV_PACKAGES)
+        .or_else(|| (!library()).then(|| "no picolibc-riscv64-unknown-elf".into()))
+});
+
+/// Which tools are missing when what can be installed is.
+fn missing(tools: &[&str], packages: &[&str]) -> Option<String> {
+    let there = |name: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
+    };
     if !tools.iter().all(|tool| there(tool)) {
-        let mut apt = Command::new("apt-get");
-        apt.args(["-o", "DPkg::Lock::Timeout=600", "install", "-q", "-y"]);
-        apt.arg("--no-install-recommends").args(PACKAGES).env("DEBIAN_FRONTEND", "noninteractive");
-        // Whether it worked is seen by what is there then.
-        let _ = apt.output();
+        install(packages);
     }
     if !fettle_jar::has_runtime() {
         return Some("built without a JDK".into());
     }
-    let missing: Vec<&str> = tools.into_iter().filter(|tool| !there(tool)).collect();
+    let missing: Vec<&str> = tools.iter().copied().filter(|tool| !there(tool)).collect();
     (!missing.is_empty()).then(|| format!("no {}", missing.join(", ")))
-});
+}
+
+/// Installs Debian's packages. Whether it worked is seen by what is there then.
+fn install(packages: &[&str]) {
+    let mut apt = Command::new("apt-get");
+    apt.args(["-o", "DPkg::Lock::Timeout=600", "install", "-q", "-y"]);
+    apt.arg("--no-install-recommends").args(packages).env("DEBIAN_FRONTEND", "noninteractive");
+    let _ = apt.output();
+}
 
 pub struct Machine {
     pub compiler: &'static str,
