@@ -77,8 +77,11 @@ fn measure(program: &Path, edit: [u32; 3]) -> Result<f64> {
 /// The share that the analysis says the edit would save, of the lock that was waited for longest.
 fn predict(fettle: &Path, program: &Path, folder: &Path, edit: &Edit) -> Result<f64> {
     let trace = folder.join("what-if.fettle");
+    if trace.exists() {
+        std::fs::remove_dir_all(&trace)?;
+    }
     let mut record = Command::new(fettle);
-    record.args(["record", "-q", "--force", "--locks", "-o"]).arg(&trace).arg("--").arg(program);
+    record.args(["record", "-q", "--locks", "-o"]).arg(&trace).arg("--").arg(program);
     proc::step(record.args(arguments(edit.before)).stdout(std::process::Stdio::null()))?;
     let output = Command::new(fettle)
         .arg("requests")
