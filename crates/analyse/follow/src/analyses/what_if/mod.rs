@@ -49,6 +49,20 @@ enum State {
 struct Thread {
     since_ns: u64,
     state: State,
+    waking: Waking,
+}
+
+/// How a thread that sleeps for a lock is woken. The first release after it has fallen asleep does that; later
+/// ones are of threads that took the lock before it ran, and found no sleeper.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Waking {
+    #[default]
+    NotAsleep,
+    Asleep,
+    /// Woken then.
+    Since(u64),
+    /// It ran again so long after.
+    Took(u64),
 }
 
 /// A sleep that no other thread has ended, as far as is known.
@@ -68,7 +82,8 @@ struct Lock {
     address: u64,
     waits: u64,
     waited_ns: u64,
-    takes: u64,
+    /// Threads that wait for it, the longest first.
+    waiting: Vec<ThreadIndex>,
     /// How many have it, less those that had it at the beginning.
     inside: i64,
     inside_max: i64,
@@ -109,7 +124,7 @@ impl WhatIf {
         }
         let thread = self.threads.len() as ThreadIndex;
         self.by_tid.insert(tid, thread);
-        self.threads.push(Thread { since_ns: ns, state: State::Running });
+        self.threads.push(Thread { since_ns: ns, ..Thread::default() });
         // It begins as long after what another thread did, or after the beginning.
         let began = *self.began_ns.get_or_insert(ns);
         let first = match self.woken_by(thread, ns.saturating_sub(WOKEN_WITHIN_NS), ns) {
@@ -157,7 +172,7 @@ impl WhatIf {
 
     /// Its sleep is over.
     fn slept(&mut self, thread: ThreadIndex, ns: u64) {
-        let Thread { since_ns, state } = self.threads[thread as usize];
+        let Thread { since_ns, state, .. } = self.threads[thread as usize];
         let step = match state {
             State::Asleep => match self.woken_by(thread, since_ns, ns) {
                 Some((after, ns)) => Step::Sleep(ns, Some(after)),
@@ -176,17 +191,20 @@ impl WhatIf {
     }
 
     fn acquired(&mut self, thread: ThreadIndex, lock: LockIndex, ns: u64) {
-        let Thread { since_ns, state } = self.threads[thread as usize];
+        let Thread { since_ns, state, waking } = self.threads[thread as usize];
         let of = &mut self.locks[lock as usize];
-        of.takes += 1;
         of.inside += 1;
         of.inside_max = of.inside_max.max(of.inside);
         let mut wake_ns = 0;
         if state == State::Waiting(lock) {
             of.waits += 1;
             of.waited_ns += ns.saturating_sub(since_ns);
-            // Let go before it waited: it found the lock taken, and then free.
-            wake_ns = ns.saturating_sub(of.released_ns.max(since_ns));
+            of.waiting.retain(|other| *other != thread);
+            wake_ns = match waking {
+                Waking::Took(wake_ns) => wake_ns,
+                // When it slept is not known, or it did not.
+                _ => ns.saturating_sub(of.released_ns.max(since_ns)),
+            };
         }
         self.ran(thread, ns);
         self.push(thread, Step::Take(lock, wake_ns));
@@ -219,6 +237,8 @@ impl Analysis for WhatIf {
                 let lock = self.lock(values[0], values[2]);
                 self.ran(thread, ns);
                 self.state(thread, ns, State::Waiting(lock));
+                self.threads[thread as usize].waking = Waking::NotAsleep;
+                self.locks[lock as usize].waiting.push(thread);
             }
             1 => {
                 let lock = self.lock(values[0], values[2]);
@@ -230,10 +250,17 @@ impl Analysis for WhatIf {
                 let of = &mut self.locks[lock as usize];
                 of.inside -= 1;
                 of.released_ns = ns;
+                let asleep =
+                    |other: &&ThreadIndex| self.threads[**other as usize].waking == Waking::Asleep;
+                if let Some(woken) = of.waiting.iter().find(asleep).copied() {
+                    self.threads[woken as usize].waking = Waking::Since(ns);
+                }
                 self.push(thread, Step::Release(lock));
             }
             // A wait that ended by itself took as long as it did.
             3 => {
+                let lock = self.lock(values[0], values[2]);
+                self.locks[lock as usize].waiting.retain(|other| *other != thread);
                 self.state_to_sleep(thread);
                 self.slept(thread, ns);
             }
@@ -244,7 +271,15 @@ impl Analysis for WhatIf {
                 self.state(thread, ns, State::Asleep);
                 return;
             }
-            5 if !waits => {
+            4 if waits && values[1] == 0 => {
+                self.threads[thread as usize].waking = Waking::Asleep;
+                return;
+            }
+            5 => {
+                let of = &mut self.threads[thread as usize];
+                if let Waking::Since(since_ns) = of.waking {
+                    of.waking = Waking::Took(ns.saturating_sub(since_ns));
+                }
                 self.slept(thread, ns);
                 return;
             }
