@@ -205,7 +205,7 @@ function line(edge, most) {
   // Both ends of an edge within a column are at the right sides of nodes.
   if (edge.there) heads.push(arrow(x2, y2, edge.inColumn === null ? 1 : -1));
   if (edge.back) heads.push(arrow(x1 ?? 0, y1 ?? 0, -1));
-  return svg("g", { class: "edge" }, curve, ...heads, svg("title", {}, told(edge)));
+  return svg("g", { class: "edge" }, curve, ...heads, svg("title", {}, described(edge)));
 }
 
 /** @param {number} x @param {number} y @param {number} way 1 to the right */
@@ -214,7 +214,7 @@ function arrow(x, y, way) {
 }
 
 /** @param {GraphEdge} edge */
-function told({ a, b, there, back, bytesThere, bytesBack }) {
+function described({ a, b, there, back, bytesThere, bytesBack }) {
   return [there ? `${a} → ${b}: ${figures(there, bytesThere)}` : "", back ? `${b} → ${a}: ${figures(back, bytesBack)}` : ""].filter(Boolean).join("\n");
 }
 
@@ -228,7 +228,7 @@ function labelOf(edge) {
   return [svg("g", { class: "label" },
     svg("rect", { x: x - edge.labelWidth / 2, y: y - high / 2, width: edge.labelWidth, height: high, rx: 3 }),
     ...lines.map((text, at) => svg("text", { x, y: y - high / 2 + 15 * at + 11.5 }, text)),
-    svg("title", {}, told(edge)))];
+    svg("title", {}, described(edge)))];
 }
 
 /** @param {GraphNode} node @param {GraphEdge|undefined} own what it says to itself */

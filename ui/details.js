@@ -4,7 +4,7 @@ import { byId, make } from "./dom.js";
 import { count, duration, moment, percent, plural } from "./format.js";
 
 /** @typedef {import("./types.js").CallDetail} CallDetail */
-/** @typedef {import("./types.js").ToldDetail} ToldDetail */
+/** @typedef {import("./types.js").ReportedDetail} ReportedDetail */
 /** @typedef {import("./types.js").Call} Call */
 
 export class Details {
@@ -22,7 +22,7 @@ export class Details {
     this.place.hidden = true;
   }
 
-  /** @param {CallDetail|ToldDetail} detail */
+  /** @param {CallDetail|ReportedDetail} detail */
   show(detail) {
     if ("fields" in detail) this.showReported(detail);
     else this.showCall(detail);
@@ -48,21 +48,21 @@ export class Details {
     return make("button", { type: "button", class: "small", click, disabled: !there }, says);
   }
 
-  /** What events say: one of them, or what a thread did until one. @param {ToldDetail} told */
-  showReported(told) {
-    const known = this.state.trace.labels[told.label];
-    const end = told.start_ns + told.duration_ns;
+  /** What events say: one of them, or what a thread did until one. @param {ReportedDetail} reported */
+  showReported(reported) {
+    const known = this.state.trace.labels[reported.label];
+    const end = reported.start_ns + reported.duration_ns;
     /** @type {[string, string][]} */
-    const figures = [["Thread", this.thread(told)]];
-    if (known?.what === "event") figures.push(["At", moment(told.start_ns, 1)]);
-    else figures.push(["Duration", duration(told.duration_ns)], ["Begins at", moment(told.start_ns, 1)]);
-    figures.push(...told.fields);
-    const { before, behind } = told;
+    const figures = [["Thread", this.thread(reported)]];
+    if (known?.what === "event") figures.push(["At", moment(reported.start_ns, 1)]);
+    else figures.push(["Duration", duration(reported.duration_ns)], ["Begins at", moment(reported.start_ns, 1)]);
+    figures.push(...reported.fields);
+    const { before, behind } = reported;
     const buttons = make("div", { class: "row" },
       this.button("Before", () => before && this.go(before), before !== null),
       this.button("Behind", () => behind && this.go(behind), behind !== null));
-    if (told.duration_ns) buttons.append(this.button("Zoom to it", () => this.state.show(told.start_ns, end)));
-    if (known?.what === "lasting") buttons.append(this.button("Durations", () => this.state.set({ label: told.label, tab: "durations" })));
+    if (reported.duration_ns) buttons.append(this.button("Zoom to it", () => this.state.show(reported.start_ns, end)));
+    if (known?.what === "lasting") buttons.append(this.button("Durations", () => this.state.set({ label: reported.label, tab: "durations" })));
     this.begin(known?.name ?? "?", figures, buttons);
   }
 

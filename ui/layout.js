@@ -34,7 +34,7 @@ export function layOut(threads, folded) {
     };
     if (!folded.has(thread.index)) {
       add("calls", 0, thread.depths);
-      add("told", REPORTED, thread.told);
+      add("reported", REPORTED, thread.reported);
     }
     top += GAP;
   }

@@ -51,8 +51,8 @@ export class Overview {
   }
 
   busiest() {
-    const told = (/** @type {import("./types.js").ThreadInfo} */ { calls, events }) => calls + events;
-    const busiest = [...this.state.trace.threads].sort((a, b) => told(b) - told(a)).slice(0, THREADS_MAX);
+    const busy = (/** @type {import("./types.js").ThreadInfo} */ { calls, events }) => calls + events;
+    const busiest = [...this.state.trace.threads].sort((a, b) => busy(b) - busy(a)).slice(0, THREADS_MAX);
     return busiest.sort((a, b) => a.index - b.index);
   }
 

@@ -75,7 +75,7 @@ export class Requests {
     /** @type {string|null|undefined} the schema whose requests are shown */
     this.schema = undefined;
     this.waterfalls = [new Waterfall(state), new Waterfall(state)];
-    this.told = "";
+    this.shownKey = "";
     /** @type {Promise<void>|null} */
     this.loading = null;
     state.listen(() => this.refresh());
@@ -337,8 +337,8 @@ export class Requests {
   async tell() {
     const { request, beside } = this.state.view;
     const key = JSON.stringify([request, beside, this.state.view.schema]);
-    if (key === this.told) return;
-    this.told = key;
+    if (key === this.shownKey) return;
+    this.shownKey = key;
     this.mark();
     if (!request) return this.hint();
     try {
@@ -346,7 +346,7 @@ export class Requests {
       const details = await Promise.all(ids.map((id) =>
         /** @type {Promise<RequestDetail>} */ (get("request", { schema: id.schema, id: id.id, by: this.state.view.schema }))));
       await this.loading;
-      if (this.told !== key) return;
+      if (this.shownKey !== key) return;
       // Two are drawn to one scale, so that lengths can be compared.
       const longest = Math.max(...details.map(({ request }) => request.wall_ns), 1);
       const parts = details.map((detail, at) => this.whole(detail, at, longest, details.length === 2));

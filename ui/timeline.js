@@ -17,7 +17,7 @@ import { Raster, mixed } from "./raster.js";
 /** @typedef {import("./types.js").Pieces} Pieces */
 /** @typedef {import("./types.js").CallId} CallId */
 /** @typedef {import("./types.js").CallDetail} CallDetail */
-/** @typedef {import("./types.js").ToldDetail} ToldDetail */
+/** @typedef {import("./types.js").ReportedDetail} ReportedDetail */
 /** @typedef {import("./colours.js").Palette} Palette */
 /** @typedef {import("./state.js").State} State */
 /** @typedef {{row: Row, pieces: Pieces, at: number}} Hit */
@@ -510,7 +510,7 @@ export class Timeline {
     }
     if (!hit || hit.row.kind === "thread") return state.set({ call: null });
     const { pieces, at, row } = hit;
-    // Those of one time cannot be told apart by their place; each leads to the next.
+    // Those of one time have one place; each leads to the next.
     if (pieces.spans[at] !== 1 && pieces.start[at] !== pieces.end[at]) {
       return state.zoom(0.25, (Number(pieces.start[at]) + Number(pieces.end[at])) / 2);
     }
@@ -531,7 +531,7 @@ export class Timeline {
     const rest = make("div", { class: "rest" });
     if (spans === 1) rest.append(...(start === end ? [`at ${moment(start, 1)}`] : [figure, ` from ${moment(start, 1000)}`]));
     else {
-      const what = { calls: "calls", thread: "times", told: start === end ? "events" : "pieces" }[row.kind];
+      const what = { calls: "calls", thread: "times", reported: start === end ? "events" : "pieces" }[row.kind];
       rest.append(`and others: ${count(spans)} ${what} within `, figure, "; zoom in to tell them apart");
     }
     this.tip.replaceChildren(make("div", { class: "name" }, name), rest);
@@ -557,7 +557,7 @@ export class Timeline {
   /** Adds to the tip what only the server knows. @param {CallId} id @param {HTMLElement} rest */
   async tell(id, rest) {
     try {
-      /** @type {CallDetail|ToldDetail} */
+      /** @type {CallDetail|ReportedDetail} */
       const call = await get("call", { ...id });
       if (!rest.isConnected) return;
       if ("fields" in call) {

@@ -174,21 +174,21 @@ function start(trace, switchTheme) {
   byId("scope-clear", HTMLElement).addEventListener("click", () => state.set({ range: null }));
 
   // The selected call.
-  let told = "";
-  const tell = async () => {
+  let shown = "";
+  const showCall = async () => {
     const { call } = state.view;
     const key = JSON.stringify(call);
-    if (key === told) return;
-    told = key;
+    if (key === shown) return;
+    shown = key;
     if (!call) {
       timeline.marked = null;
       details.hide();
       return;
     }
     try {
-      /** @type {CallDetail|import("./types.js").ToldDetail} */
+      /** @type {CallDetail|import("./types.js").ReportedDetail} */
       const found = await get("call", { ...call });
-      if (told !== key) return;
+      if (shown !== key) return;
       timeline.marked = found;
       details.show(found);
       timeline.draw();
@@ -260,7 +260,7 @@ function start(trace, switchTheme) {
     if (view.range !== before.range) scope(), soon();
     if (view.cpu !== before.cpu) soon();
     if (view.tab !== before.tab || view.range !== before.range || view.cpu !== before.cpu) tab();
-    if (JSON.stringify(view.call) !== told) void tell();
+    if (JSON.stringify(view.call) !== shown) void showCall();
   });
 
   const ofRequests = () => state.view.tab === "requests";
@@ -321,7 +321,7 @@ function start(trace, switchTheme) {
         trace = await get("trace");
         head(trace);
         const marked = timeline.marked;
-        told = "";
+        shown = "";
         asked = "";
         state.grow(trace);
         paint();
@@ -331,7 +331,7 @@ function start(trace, switchTheme) {
         report = await get("report");
         lacks(trace, report);
         await analyse();
-        await tell();
+        await showCall();
         // A call that ended since may have moved others by a row: another one is not shown for it.
         const same = timeline.marked?.label === marked?.label && Math.abs((timeline.marked?.start_ns ?? 0) - (marked?.start_ns ?? 0)) < 1e5;
         if (marked && !same) state.set({ call: null }, false);
@@ -344,7 +344,7 @@ function start(trace, switchTheme) {
   };
   if (trace.live) window.setTimeout(() => void grow(), LIVE_MS);
 
-  void tell();
+  void showCall();
   search.restore();
   for (const part of [durations, requests, communication]) part.refresh();
   void analyse();

@@ -32,7 +32,7 @@
  * @property {number} calls
  * @property {number} lost
  * @property {number} depths rows of its calls
- * @property {number} told rows of what events say about it
+ * @property {number} reported rows of what events say about it
  * @property {number} events
  * @property {boolean} off_cpu
  */
@@ -80,7 +80,7 @@
  * @property {Call|null} before
  * @property {Call|null} behind
  */
-/** @typedef {Call & ToldSurroundings} ToldDetail */
+/** @typedef {Call & ToldSurroundings} ReportedDetail */
 
 /**
  * One function's part of a range.
@@ -167,7 +167,7 @@
 /**
  * A row of the timelines.
  * @typedef {object} Row
- * @property {"thread"|"calls"|"told"} kind
+ * @property {"thread"|"calls"|"reported"} kind
  * @property {ThreadInfo} thread
  * @property {number} depth its number: of a call's row the calls around it, others from TOLD on
  * @property {number} top pixels from the top of all rows

@@ -172,6 +172,15 @@ fn checks(score: &mut Score, broken: &mut Vec<String>) {
         }
         Err(error) => note(broken, "types of the page", Err(error)),
     }
+    say("tests of the page");
+    match page::test() {
+        Ok(Ok(passed)) => score.passed += passed,
+        Ok(Err(why)) => {
+            println!("skipped: {why}");
+            score.ignored += 1;
+        }
+        Err(error) => note(broken, "tests of the page", Err(error)),
+    }
 
     say("documentation of the code");
     note(broken, "documentation", documentation());

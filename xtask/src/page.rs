@@ -1,8 +1,9 @@
-//! Types of the page in `ui`: plain scripts whose types stand in comments, checked by TypeScript.
+//! The page in `ui`: plain scripts whose types stand in comments, checked by TypeScript; those that draw nothing
+//! have tests in `tests/page`, for Node's own runner.
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 use crate::{proc, repo};
 
@@ -25,4 +26,22 @@ pub fn check() -> Result<Option<String>> {
     }
     proc::step(tsc().args(["--project", "ui"]))?;
     Ok(None)
+}
+
+/// Runs the tests of those parts of the page that draw nothing; gives how many passed, or the reason if there is
+/// nothing to run them with.
+pub fn test() -> Result<Result<usize, String>> {
+    if !proc::on_path("node") {
+        return Ok(Err("there is no node".into()));
+    }
+    let mut node = Command::new("node");
+    node.args(["--test", "--test-reporter=tap", "tests/page"]).current_dir(repo::root());
+    let output = node.output().context("node")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        print!("{text}");
+        bail!("node --test tests/page: {}", output.status);
+    }
+    let passed = text.lines().find_map(|line| line.strip_prefix("# pass ")?.parse().ok());
+    passed.map(Ok).context("Node's tests have no line `# pass`")
 }

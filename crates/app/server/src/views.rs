@@ -80,7 +80,6 @@ struct ThreadView<'a> {
     /// Rows that its calls take.
     depths: usize,
     /// Rows made from its events.
-    #[serde(rename = "told")]
     reported: usize,
     /// Its events.
     events: usize,

@@ -281,7 +281,7 @@ fn events_are_rows_down_to_one_of_them() {
     let trace = served.get("/api/trace").json();
     let thread = &trace["threads"][0];
     assert_eq!(
-        (&thread["depths"], &thread["told"], &thread["events"]),
+        (&thread["depths"], &thread["reported"], &thread["events"]),
         (&0.into(), &3.into(), &3.into())
     );
     let name = |call: &serde_json::Value| {
