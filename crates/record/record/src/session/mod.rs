@@ -236,7 +236,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// What processes have that [join](Session::joined) the session.
+    /// What processes have that [join](fettle_live::Session::joined) the session.
     pub fn attach(&mut self, attached: Attached) {
         self.attached = Some(attached);
         self.report_operations();

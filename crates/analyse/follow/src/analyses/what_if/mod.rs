@@ -360,7 +360,10 @@ impl WhatIf {
             (0..self.locks.len()).filter(|lock| self.locks[*lock].waits > 0).collect();
         locks.sort_by_key(|lock| Reverse((self.locks[*lock].waited_ns, self.locks[*lock].waits)));
         if locks.len() > LOCKS_MAX {
-            notes.push(format!("{} more locks were waited for less", locks.len() - LOCKS_MAX));
+            notes.push(match locks.len() - LOCKS_MAX {
+                1 => "one more lock was waited for less".to_owned(),
+                more => format!("{more} more locks were waited for less"),
+            });
             locks.truncate(LOCKS_MAX);
         }
         for place in locks {
