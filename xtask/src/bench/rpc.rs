@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
+use crate::bench::measure::median;
 use crate::proc;
 use crate::rpc::language::Programs;
 use crate::rpc::{self, Language, Stubs};
@@ -107,11 +108,6 @@ fn cpu_ns(variant: &Variant, calls: u32) -> Result<f64> {
     let _ = std::fs::remove_dir_all(&folder);
     let text = text?;
     text.trim().parse().with_context(|| format!("{}: no time: {text}", variant.name))
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// The 95 % interval of the median of sorted values: by ranks, without a claim on their distribution.

@@ -4,13 +4,14 @@
 //! Where a register decides, `constants` says what it may hold; new targets mean new blocks, so
 //! both take turns until nothing new is found.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use fettle_mips::{Insn, Kind, Op, Reg};
 use rustc_hash::FxHashMap;
 
 use crate::constants::{self, Value};
 use crate::convention::Convention;
+use crate::graph::Graph;
 use crate::image::Image;
 use crate::ir::{Bin, Block, BlockId, Callee, Cmp, Cond, End, Expr, Function, Stmt, Var};
 use crate::lift::{Lifter, flag_is, read, var};
@@ -128,28 +129,16 @@ impl Finder<'_> {
     }
 
     fn build(&self) -> Function {
-        let starts: Vec<u32> = self.starts.iter().copied().collect();
-        let mut builder = Builder { finder: self, ids: BTreeMap::new(), blocks: Vec::new() };
-        // The entry is the first block, whatever lies before it.
-        builder.id(self.entry);
-        for &start in &starts {
-            builder.id(start);
-        }
-        for &start in &starts {
+        let graph = Graph::new(self.entry, self.starts.iter().copied());
+        let mut builder = Builder { finder: self, graph };
+        for &start in &self.starts {
             builder.block(start);
         }
-        let blocks = builder.blocks.into_iter().map(|block| {
-            block.unwrap_or(Block {
-                pc: self.entry,
-                steps: Vec::new(),
-                end: End::Nowhere(self.entry),
-            })
-        });
         let name = self.image.function_at(self.entry).map(str::to_owned);
         Function {
             entry: self.entry,
             name: name.unwrap_or_else(|| format!("function_{:x}", self.entry)),
-            blocks: blocks.collect(),
+            blocks: builder.graph.finish(),
             convention: Convention::O32,
         }
     }
@@ -286,35 +275,14 @@ fn limit_of(block: &Block, index: Var) -> Option<u32> {
 
 struct Builder<'a, 'b> {
     finder: &'b Finder<'a>,
-    ids: BTreeMap<u32, BlockId>,
-    blocks: Vec<Option<Block>>,
+    graph: Graph,
 }
 
 impl Builder<'_, '_> {
-    /// The block that begins at an address.
-    fn id(&mut self, pc: u32) -> BlockId {
-        let blocks = &mut self.blocks;
-        *self.ids.entry(pc).or_insert_with(|| {
-            blocks.push(None);
-            blocks.len() - 1
-        })
-    }
-
-    fn add(&mut self, block: Block) -> BlockId {
-        self.blocks.push(Some(block));
-        self.blocks.len() - 1
-    }
-
-    /// The block that a branch to an address leads to: for another function, one that calls it.
+    /// The block that a branch to an address leads to.
     fn leading_to(&mut self, from: u32, target: u32) -> BlockId {
-        if self.finder.is_other_function(target) {
-            let call = Stmt::Call { callee: Callee::Direct(target), pc: from };
-            return self.add(Block { pc: from, steps: vec![(from, call)], end: End::Return });
-        }
-        match self.ids.get(&target) {
-            Some(&id) => id,
-            None => self.add(Block { pc: target, steps: Vec::new(), end: End::Nowhere(target) }),
-        }
+        let is_other_function = self.finder.is_other_function(target);
+        self.graph.leading_to(from, target, is_other_function)
     }
 
     fn slot(&self, pc: u32) -> Option<Vec<(u32, Stmt)>> {
@@ -331,7 +299,7 @@ impl Builder<'_, '_> {
         let mut pc = start;
         let end = loop {
             if pc != start && self.finder.starts.contains(&pc) {
-                break End::Goto(self.id(pc));
+                break End::Goto(self.graph.id(pc));
             }
             if pc != start && self.finder.is_other_function(pc) {
                 // Behind a call that does not return, the next function is not meant.
@@ -358,14 +326,13 @@ impl Builder<'_, '_> {
                 break self.invoke(pc, passing);
             }
         };
-        let id = self.id(start);
-        self.blocks[id] = Some(Block { pc: start, steps, end });
+        self.graph.fill(Block { pc: start, steps, end });
     }
 
     /// The end of a block with a call that an exception may leave another way.
     fn invoke(&mut self, next: u32, passing: Passing) -> End {
         let next = match self.finder.is_other_function(next) {
-            true => self.add(Block { pc: next, steps: Vec::new(), end: End::Nowhere(next) }),
+            true => self.graph.add(Block { pc: next, steps: Vec::new(), end: End::Nowhere(next) }),
             false => self.leading_to(next, next),
         };
         let pad = match passing {
@@ -403,7 +370,7 @@ impl Builder<'_, '_> {
             }
             Kind::BranchLikely => {
                 let taken = self.leading_to(pc, target?);
-                let with_slot = self.add(Block { pc, steps: slot, end: End::Goto(taken) });
+                let with_slot = self.graph.add(Block { pc, steps: slot, end: End::Goto(taken) });
                 let other = self.leading_to(pc, next);
                 match condition(insn) {
                     None => Some(End::Goto(with_slot)),
@@ -456,7 +423,7 @@ impl Builder<'_, '_> {
                 let other = self.leading_to(pc, next);
                 let mut calls = Vec::new();
                 call(Callee::Direct(target), pc, Vec::new(), &mut calls);
-                let calls = self.add(Block { pc, steps: calls, end: End::Goto(other) });
+                let calls = self.graph.add(Block { pc, steps: calls, end: End::Goto(other) });
                 Some(End::If(cond, calls, other))
             }
         }

@@ -23,6 +23,7 @@ mod error;
 mod explain;
 mod flow;
 mod fold;
+mod graph;
 mod helpers;
 mod image;
 mod interface;

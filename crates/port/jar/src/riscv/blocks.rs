@@ -1,7 +1,7 @@
 //! From a function's entry to its blocks, as `crate::blocks` does it for MIPS: no delay slots, but
 //! instructions of two sizes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use fettle_riscv::{Insn, Kind, Reg};
 use rustc_hash::FxHashMap;
@@ -10,6 +10,7 @@ use super::{Lifter, add, arrive, condition, leave, read};
 use crate::blocks::{Jump, bound, labels, table};
 use crate::constants::{self, Value};
 use crate::convention::Convention;
+use crate::graph::Graph;
 use crate::image::Image;
 use crate::ir::{Block, BlockId, Callee, End, Expr, Function, Stmt, Var};
 
@@ -132,22 +133,16 @@ impl Finder<'_> {
     }
 
     fn build(&self) -> Function {
-        let mut builder = Builder { finder: self, ids: BTreeMap::new(), blocks: Vec::new() };
-        // The entry is the first block, whatever lies before it.
-        builder.id(self.entry);
-        for &start in &self.starts {
-            builder.id(start);
-        }
+        let graph = Graph::new(self.entry, self.starts.iter().copied());
+        let mut builder = Builder { finder: self, graph };
         for &start in &self.starts {
             builder.block(start);
         }
-        let nowhere = || Block { pc: self.entry, steps: Vec::new(), end: End::Nowhere(self.entry) };
-        let blocks = builder.blocks.into_iter().map(|block| block.unwrap_or_else(nowhere));
         let name = self.image.function_at(self.entry).map(str::to_owned);
         Function {
             entry: self.entry,
             name: name.unwrap_or_else(|| format!("function_{:x}", self.entry)),
-            blocks: blocks.collect(),
+            blocks: builder.graph.finish(),
             convention: Convention::RiscV,
         }
     }
@@ -218,36 +213,14 @@ impl Finder<'_> {
 
 struct Builder<'a, 'b> {
     finder: &'b Finder<'a>,
-    ids: BTreeMap<u32, BlockId>,
-    blocks: Vec<Option<Block>>,
+    graph: Graph,
 }
 
 impl Builder<'_, '_> {
-    /// The block that begins at an address.
-    fn id(&mut self, pc: u32) -> BlockId {
-        let blocks = &mut self.blocks;
-        *self.ids.entry(pc).or_insert_with(|| {
-            blocks.push(None);
-            blocks.len() - 1
-        })
-    }
-
-    fn add(&mut self, block: Block) -> BlockId {
-        self.blocks.push(Some(block));
-        self.blocks.len() - 1
-    }
-
-    /// The block that a branch to an address leads to: for another function, one that calls it, and leaves
-    /// its results where they are.
+    /// The block that a branch to an address leads to.
     fn leading_to(&mut self, from: u32, target: u32) -> BlockId {
-        if self.finder.is_other_function(target) {
-            let call = Stmt::Call { callee: Callee::Direct(target), pc: from };
-            return self.add(Block { pc: from, steps: vec![(from, call)], end: End::Return });
-        }
-        match self.ids.get(&target) {
-            Some(&id) => id,
-            None => self.add(Block { pc: target, steps: Vec::new(), end: End::Nowhere(target) }),
-        }
+        let is_other_function = self.finder.is_other_function(target);
+        self.graph.leading_to(from, target, is_other_function)
     }
 
     fn block(&mut self, start: u32) {
@@ -256,7 +229,7 @@ impl Builder<'_, '_> {
         let mut called = false;
         let end = loop {
             if pc != start && self.finder.starts.contains(&pc) {
-                break End::Goto(self.id(pc));
+                break End::Goto(self.graph.id(pc));
             }
             if pc != start && self.finder.is_other_function(pc) {
                 // Behind a call that does not return, the next function is not meant.
@@ -304,8 +277,7 @@ impl Builder<'_, '_> {
             }
             pc = next;
         };
-        let id = self.id(start);
-        self.blocks[id] = Some(Block { pc: start, steps, end });
+        self.graph.fill(Block { pc: start, steps, end });
     }
 
     fn jump(&mut self, insn: Insn, pc: u32, steps: &mut Vec<(u32, Stmt)>) -> End {

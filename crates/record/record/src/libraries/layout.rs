@@ -18,8 +18,8 @@ pub const REGIONS: usize = (REGIONS_LEN / Known::SIZE) as usize - 1;
 /// Longer lists of libraries are taken for broken ones.
 pub(super) const LONGEST_LIST: usize = 4096;
 
-pub(super) const CODE: Prot = Prot { read: true, write: false, exec: true };
+pub(crate) const CODE: Prot = Prot { read: true, write: false, exec: true };
 
-pub(super) const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
+pub(crate) const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
 
-pub(super) const DATA: Prot = Prot { read: true, write: true, exec: false };
+pub(crate) const DATA: Prot = Prot { read: true, write: true, exec: false };

@@ -43,6 +43,7 @@ use crate::select::names_file;
 use crate::unmatched::Unmatched;
 
 pub use layout::REGIONS;
+pub(crate) use layout::{CODE, CONSTANTS, DATA};
 use layout::{CODE_LEN, REGIONS_LEN};
 pub use lead::headers_patch;
 use loader::symbol;

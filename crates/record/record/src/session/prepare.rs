@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::SkipReason;
-use fettle_live::{ExecStop, FaultStop, FileMap, Injection, LiveAddr, Prot};
+use fettle_live::{ExecStop, FaultStop, FileMap, Injection, LiveAddr};
 use fettle_types::Pid;
 
+use crate::libraries::{CODE, CONSTANTS, DATA};
 use crate::room::{AddressSpace, find_gap, slots_from};
 use crate::slots::ALIVE_AT;
 
@@ -169,12 +170,6 @@ pub fn called(pid: Pid, given: &Path, real: PathBuf) -> PathBuf {
     let file = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     if file(&given).is_some_and(|f| Some(f) == file(&real)) { given } else { real }
 }
-
-pub(super) const CODE: Prot = Prot { read: true, write: false, exec: true };
-
-const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
-
-const DATA: Prot = Prot { read: true, write: true, exec: false };
 
 /// What the loader adds to `image`'s link addresses in a process whose entry is at `entry`.
 fn load_bias(image: &Image, entry: LiveAddr) -> u64 {
