@@ -1,7 +1,8 @@
-//! Numbers of processes and threads that have types.
+//! Numbers that have types, so that none is taken for another.
 //!
-//! Both are one kind of number to the kernel, and the first thread of a process has the process's. Where
-//! processes are stopped and changed, parameters and fields are `Pid` and `Tid`.
+//! A process and a thread are one kind of number to the kernel, and the first thread of a process has the
+//! process's. Where processes are stopped and changed, parameters and fields are `Pid` and `Tid`. What the loader adds
+//! to link addresses is no address, and a `LoadBias` everywhere.
 
 use std::sync::LazyLock;
 
@@ -9,57 +10,94 @@ use regex::Regex;
 
 use super::source::{Problem, Source};
 
-/// Folders in which that is so.
-const FOLDERS: [&str; 3] = ["crates/process/live/", "crates/record/record/", "crates/tune/"];
+/// A kind of number.
+struct Kind {
+    /// What parameters and fields of it are called, after a prefix.
+    names: &'static str,
+    /// Bare types that one might give them.
+    bare: &'static str,
+    /// The type that they have.
+    right: &'static str,
+    /// Folders in which that is so.
+    folders: &'static [&'static str],
+}
 
-/// Files that have bare numbers, each with the reason.
+/// Where numbers of processes and threads have types.
+const CHANGED: &[&str] = &["crates/process/live/", "crates/record/record/", "crates/tune/"];
+
+const KINDS: &[Kind] = &[
+    Kind {
+        names: "pids?",
+        bare: "(?:libc::)?pid_t|[iu](?:32|64)",
+        right: "fettle_types::Pid",
+        folders: CHANGED,
+    },
+    Kind {
+        names: "tids?",
+        bare: "(?:libc::)?pid_t|[iu](?:32|64)",
+        right: "fettle_types::Tid",
+        folders: CHANGED,
+    },
+    Kind {
+        names: "bias(?:es)?",
+        bare: "[iu](?:64|size)",
+        right: "fettle_types::LoadBias",
+        folders: &["crates/", "fuzz/"],
+    },
+];
+
+/// Files that have bare numbers of processes and threads, each with the reason.
 const BARE: &[(&str, &str)] = &[(
     "crates/record/record/src/process_table.rs",
     "tables by the numbers in the kernel's events, where idle threads have 0",
 )];
 
-/// A comment or text; or a parameter or field that is named as such a number and has a bare type.
-static BARE_NUMBER: LazyLock<Regex> = LazyLock::new(|| {
+/// For each kind: a comment or text; or a parameter or field that is named as such a number and has a bare type.
+static BARE_NUMBERS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     let text = r#"//[^\n]*|"(?:\\(?s:.)|[^"\\])*""#;
-    let name = r"\b(?P<name>(?:\w*_)?(?P<kind>[pt])ids?)";
     let around =
         r"(?:[&<\[(]|mut\b|(?:Vec|VecDeque|Option|HashSet|BTreeSet|HashMap|BTreeMap)\b|\s)*";
-    // What follows a path's colons is a function or a constant, and no type.
-    let bare = r"(?:(?:libc::)?pid_t|[iu](?:32|64))\b(?P<path>::)?";
-    Regex::new(&format!("{text}|{name}\\s*:\\s*{around}{bare}"))
-        .unwrap_or_else(|error| panic!("{error}"))
+    let of_kind = |Kind { names, bare, .. }: &Kind| {
+        let name = format!(r"\b(?P<name>(?:\w*_)?(?:{names}))");
+        // What follows a path's colons is a function or a constant, and no type.
+        let bare = format!(r"(?:{bare})\b(?P<path>::)?");
+        Regex::new(&format!("{text}|{name}\\s*:\\s*{around}{bare}"))
+            .unwrap_or_else(|error| panic!("{error}"))
+    };
+    KINDS.iter().map(of_kind).collect()
 });
 
 /// Checks one file.
 pub fn check(source: &Source, problems: &mut Vec<Problem>) {
-    let is_meant = FOLDERS.iter().any(|folder| source.name.starts_with(folder));
-    if !is_meant || !source.name.ends_with(".rs") {
+    if !source.name.ends_with(".rs") {
         return;
     }
-    let mut found = bare_numbers(&source.text);
-    if BARE.iter().any(|(name, _)| *name == source.name) {
-        if found.is_empty() {
-            let what = "no bare number of a process or thread: take it off the list";
-            problems.push(Problem::new(source, 0, what));
+    let is_listed = BARE.iter().any(|(name, _)| *name == source.name);
+    let mut listed = 0;
+    for (kind, regex) in KINDS.iter().zip(&*BARE_NUMBERS) {
+        if !kind.folders.iter().any(|folder| source.name.starts_with(folder)) {
+            continue;
         }
-        found.clear();
+        for (at, name) in bare_numbers(regex, &source.text) {
+            if is_listed && kind.folders == CHANGED {
+                listed += 1;
+                continue;
+            }
+            let line = source.text[..at].matches('\n').count();
+            let what = format!("`{name}` is a bare number: its type is {}", kind.right);
+            problems.push(Problem::new(source, line, what));
+        }
     }
-    for (at, name, kind) in found {
-        let line = source.text[..at].matches('\n').count();
-        let what = format!("`{name}` is a bare number: its type is fettle_types::{kind}");
-        problems.push(Problem::new(source, line, what));
+    if is_listed && listed == 0 {
+        let what = "no bare number of a process or thread: take it off the list";
+        problems.push(Problem::new(source, 0, what));
     }
 }
 
-/// Where bare numbers are, what they are called, and the type that they should have.
-fn bare_numbers(text: &str) -> Vec<(usize, &str, &'static str)> {
-    let bare = BARE_NUMBER.captures_iter(text).filter(|found| found.name("path").is_none());
-    bare.filter_map(|found| {
-        let (name, kind) = (found.name("name")?, found.name("kind")?);
-        let kind = if kind.as_str() == "p" { "Pid" } else { "Tid" };
-        Some((name.start(), name.as_str(), kind))
-    })
-    .collect()
+/// Where bare numbers of a kind are, and what they are called.
+fn bare_numbers<'a>(regex: &'a Regex, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+    let bare = regex.captures_iter(text).filter(|found| found.name("path").is_none());
+    bare.filter_map(|found| found.name("name").map(|name| (name.start(), name.as_str())))
 }
 
 #[cfg(test)]
@@ -78,12 +116,22 @@ mod tests {
         let found = problems_of(name, "struct A {\n    parent_tid: i32,\n}\nfn f(pid: u32) {}\n");
         let said = |kind| format!("is a bare number: its type is fettle_types::{kind}");
         assert_eq!(found.len(), 2);
-        assert_eq!(found[0], (format!("{name}:2"), format!("`parent_tid` {}", said("Tid"))));
-        assert_eq!(found[1], (format!("{name}:4"), format!("`pid` {}", said("Pid"))));
+        assert_eq!(found[1], (format!("{name}:2"), format!("`parent_tid` {}", said("Tid"))));
+        assert_eq!(found[0], (format!("{name}:4"), format!("`pid` {}", said("Pid"))));
         for bare in ["pids: &[i32]", "tids: &mut Vec<u32>", "_pid: Option<i32>", "pid: libc::pid_t"]
         {
             assert_eq!(problems_of(name, &format!("fn f({bare}) {{}}")).len(), 1, "{bare}");
         }
+    }
+
+    #[test]
+    fn a_bare_load_bias_is_found_everywhere() {
+        let name = "crates/binary/image/src/a.rs";
+        let found = problems_of(name, "struct A {\n    pub load_bias: u64,\n}\n");
+        let what = "`load_bias` is a bare number: its type is fettle_types::LoadBias";
+        assert_eq!(found, [(format!("{name}:2"), what.to_owned())]);
+        let fine = "fn f(bias: LoadBias, unbiased: bool) -> A { A { bias: u64::MAX } }";
+        assert_eq!(problems_of(name, fine), []);
     }
 
     #[test]

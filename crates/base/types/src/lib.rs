@@ -1,10 +1,12 @@
 //! Small types that several groups of crates share.
 #![forbid(unsafe_code)]
 
+mod addr;
 mod ids;
 mod locks;
 mod time;
 
+pub use addr::{LinkAddr, LiveAddr, LoadBias};
 pub use ids::{IdError, Pid, Tid};
 pub use locks::ThreadTable;
 pub use time::{TimeError, monotonic_ns, parse_time};

@@ -1,6 +1,6 @@
 //! What is known of one function: where it is, and why we believe that.
 
-use crate::addr::LinkAddr;
+use fettle_types::LinkAddr;
 
 /// Why we believe that a function is there.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]

@@ -7,7 +7,6 @@
 //! error, or an image with warnings.
 #![forbid(unsafe_code)]
 
-mod addr;
 mod bytes;
 mod debug;
 mod demangle;
@@ -29,12 +28,12 @@ mod units;
 mod unwind;
 mod xz;
 
-pub use addr::LinkAddr;
 pub use bytes::Bytes;
 pub use demangle::demangle;
 pub use dynamic::{Reloc, RelocKind};
 pub use elf::{Kind, Section, SectionKind, Segment};
 pub use error::{Error, Warning};
+pub use fettle_types::LinkAddr;
 pub use function_range::{Evidence, FunctionRange};
 pub use image::Image;
 pub use lang::Language;

@@ -22,7 +22,7 @@ use fettle_code::unwind::{INDIRECT, PCREL4};
 use fettle_code::{LandingBase, PlannedEntry};
 use fettle_image::{Image, LinkAddr, Pointer};
 use fettle_lift::TableKind;
-use fettle_types::PAGE;
+use fettle_types::{LoadBias, PAGE};
 
 use crate::plan::{Plan, PlanFixupKind};
 
@@ -32,7 +32,7 @@ pub struct LinkParameters {
     /// Link address of the rewritten text, not "negative": below where link addresses count from.
     pub text_at: LinkAddr,
     /// What the loader adds to link addresses.
-    pub load_bias: u64,
+    pub load_bias: LoadBias,
     /// Number in the session of the plan's first function.
     pub first_function: u32,
     /// Offset of the accumulators in a thread block.
@@ -184,7 +184,7 @@ fn write_tables(
             };
             match table.kind {
                 TableKind::Absolute => {
-                    let live = to.map_or(0, |to| to.0.wrapping_add(parameters.load_bias));
+                    let live = to.map_or(0, |to| (to + parameters.load_bias).0);
                     constants.bytes.extend_from_slice(&live.to_le_bytes());
                 }
                 TableKind::Relative { .. } => {
@@ -218,11 +218,11 @@ fn fix_text(
                 reach(LinkAddr(place.0.wrapping_add(4)), tables[t as usize])? as u32
             }
             PlanFixupKind::TableAddress(t) => {
-                let to = tables[t as usize].0.wrapping_add(parameters.load_bias);
-                u32::try_from(to)
+                let to = tables[t as usize] + parameters.load_bias;
+                u32::try_from(to.0)
                     .ok()
                     .filter(|a| *a < 1 << 31)
-                    .ok_or(LinkError::OutOfReach { from: place, to: LinkAddr(to) })?
+                    .ok_or(LinkError::OutOfReach { from: place, to: LinkAddr(to.0) })?
             }
             PlanFixupKind::Accumulator(field) => {
                 parameters.accumulators + number * size_of::<Accumulator>() as u32 + field

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use common::Random;
 use fettle_image::{Image, LinkAddr};
 use fettle_rewrite::{LinkParameters, PlanOptions, link, plan};
+use fettle_types::LoadBias;
 
 /// Small files: a second is short.
 const FILES: [&str; 5] =
@@ -51,7 +52,7 @@ fn rewrite(image: &Image, random: &mut Random) -> usize {
         image,
         LinkParameters {
             text_at: LinkAddr(0x1000_0000),
-            load_bias: 0,
+            load_bias: LoadBias::NONE,
             first_function: 0,
             accumulators: 0x100_0000,
             counters: 0x200_0000,

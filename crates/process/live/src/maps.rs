@@ -6,37 +6,14 @@
 
 pub(crate) use fettle_types::PAGE;
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+pub use fettle_types::LiveAddr;
 use fettle_types::Pid;
-
-/// An address in another process: cheap to hold, checked by the kernel at each use.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct LiveAddr(pub u64);
-
-impl LiveAddr {
-    /// The address `bytes` further on, wrapping as the processor does.
-    pub fn offset(self, bytes: u64) -> LiveAddr {
-        LiveAddr(self.0.wrapping_add(bytes))
-    }
-}
-
-impl fmt::Debug for LiveAddr {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:#x}", self.0)
-    }
-}
-
-impl fmt::Display for LiveAddr {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:#x}", self.0)
-    }
-}
 
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! The rewritten text that an address of a process is in: return addresses in samples identify
 //! callers.
 
+use fettle_types::{LiveAddr, LoadBias};
+
 use crate::note::Note;
 use crate::numbers::{Code, Numbers};
 
@@ -8,14 +10,14 @@ use crate::numbers::{Code, Numbers};
 #[derive(Debug)]
 pub struct Callers<'a> {
     /// What the loader added to a module's addresses, and its rewritten text in order of address.
-    modules: Vec<(u64, &'a [Code])>,
+    modules: Vec<(LoadBias, &'a [Code])>,
 }
 
 impl<'a> Callers<'a> {
     /// The rewritten text in process `pid` that began at `process_tsc`. A child of a fork has its
     /// parent's modules.
     pub fn new(notes: &[Note], numbers: &'a Numbers, pid: u32, process_tsc: u64) -> Callers<'a> {
-        let mut modules: Vec<(u64, &[Code])> = Vec::new();
+        let mut modules: Vec<(LoadBias, &[Code])> = Vec::new();
         let mut add = |note: &Note| {
             if let Some(i) = numbers.maps.iter().position(|m| m.id == note.map_id) {
                 modules.push((note.bias, &numbers.code[i]));
@@ -39,7 +41,7 @@ impl<'a> Callers<'a> {
     /// The number in the trace of the function whose rewritten text is at `address`.
     pub fn function_at(&self, address: u64) -> Option<u32> {
         self.modules.iter().find_map(|(bias, code)| {
-            let at = address.wrapping_sub(*bias);
+            let at = (LiveAddr(address) - *bias).0;
             let i = code.partition_point(|c| c.start <= at).checked_sub(1)?;
             // A return address may be the first byte after a function that ends with a call.
             (at - code[i].start <= code[i].size).then_some(code[i].function)

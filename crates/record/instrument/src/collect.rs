@@ -22,6 +22,7 @@ use fettle_trace::{
     Clock, ClockPair, Counter, CounterKind, Finish, Loss, Manifest, Mapping, OpenCall, Process,
     Thread, Total, TraceWriter,
 };
+use fettle_types::LoadBias;
 
 use crate::callers::Callers;
 use crate::map::{self, FileMap};
@@ -260,12 +261,12 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
     }
 
     // Processes, and the load bias of their modules; a forked child's are its parent's.
-    let mut biases: HashMap<(u32, u64), u64> = HashMap::new();
+    let mut biases: HashMap<(u32, u64), LoadBias> = HashMap::new();
     for note in &notes {
         if let Some(module) = numbers.module(note.map_id)
             && biases.insert((note.pid, note.map_id), note.bias) != Some(note.bias)
         {
-            finish.mappings.push(Mapping { module, pid: note.pid, base: note.bias });
+            finish.mappings.push(Mapping { module, pid: note.pid, base: note.bias.get() });
         }
         let is_new = !finish
             .processes

@@ -22,7 +22,7 @@
 //! The original text is not changed in the file: the entry patches are written at the start of a
 //! run that is recorded, so that a run that is not recorded costs nothing.
 
-use fettle_types::PAGE;
+use fettle_types::{LoadBias, PAGE};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -330,7 +330,7 @@ impl Maker<'_> {
             self.image,
             LinkParameters {
                 text_at: LinkAddr(text_at),
-                load_bias: 0,
+                load_bias: LoadBias::NONE,
                 first_function: self.map.first_function,
                 accumulators: map::ACCUMULATORS,
                 counters: map::COUNTERS_AT + self.map.first_counter * 8,

@@ -14,7 +14,7 @@
 //! to it. Jump tables of absolute addresses need relocations in position-independent files: the
 //! whole relocation table goes behind the rest, with more of them.
 
-use fettle_types::PAGE;
+use fettle_types::{LoadBias, PAGE};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -146,7 +146,7 @@ impl Maker<'_> {
         let offset_of = |at: u64| at - text_at + text_offset;
         let parameters = LinkParameters {
             text_at: LinkAddr(text_at),
-            load_bias: 0,
+            load_bias: LoadBias::NONE,
             first_function: 0,
             accumulators: 0,
             counters: 0,

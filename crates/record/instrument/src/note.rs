@@ -1,6 +1,7 @@
 //! Notes that a process which records itself writes: its modules, its forks and its end.
 
 use fettle_trace::ClockPair;
+use fettle_types::LoadBias;
 
 /// A note of a process; see `struct note` in `runtime/file/file.c`.
 #[derive(Clone, Debug)]
@@ -13,7 +14,7 @@ pub(crate) struct Note {
     pub(crate) unix_ns: u64,
     pub(crate) end: Option<ClockPair>,
     pub(crate) map_id: u64,
-    pub(crate) bias: u64,
+    pub(crate) bias: LoadBias,
     pub(crate) process_tsc: u64,
     pub(crate) boot: Vec<u8>,
     pub(crate) path: String,
@@ -47,7 +48,7 @@ impl Note {
             unix_ns: word(40)?,
             end: (tsc != 0).then_some(ClockPair { tsc, monotonic_ns }),
             map_id: word(64)?,
-            bias: word(72)?,
+            bias: LoadBias(word(72)?),
             process_tsc: word(80)?,
             boot: bytes.get(88..128)?.split(|b| *b == 0).next()?.to_vec(),
             path: text(NOTE_LEN, path_end),

@@ -1,6 +1,6 @@
 //! The modules of a session: lifted and rewritten once, linked for every place they lie at.
 
-use fettle_types::PAGE;
+use fettle_types::{LoadBias, PAGE};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
@@ -569,7 +569,7 @@ impl Modules {
     pub fn raised_heap(
         &self,
         module: usize,
-        load_bias: u64,
+        load_bias: LoadBias,
         space: AddressSpace<'_>,
     ) -> Option<LiveAddr> {
         let module = &self.all[module];
@@ -585,7 +585,7 @@ impl Modules {
     pub fn place(
         &mut self,
         module: usize,
-        load_bias: u64,
+        load_bias: LoadBias,
         space: AddressSpace<'_>,
     ) -> Result<Arc<Placed>, ModuleError> {
         let options = &self.options;
@@ -598,7 +598,7 @@ impl Modules {
         let parameters = LinkParameters {
             text_at,
             // Only absolute tables depend on it; without them one file serves every process.
-            load_bias: if absolute { load_bias } else { 0 },
+            load_bias: if absolute { load_bias } else { LoadBias::NONE },
             first_function: module.first_function,
             accumulators: options.accumulators_at,
             counters: options.counters_at + module.first_counter * 8,

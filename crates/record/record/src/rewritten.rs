@@ -1,6 +1,6 @@
 //! Rewritten text in a process.
 
-use fettle_live::LiveAddr;
+use fettle_types::{LiveAddr, LoadBias};
 
 /// Rewritten text where a process has it.
 #[derive(Clone, Copy, Debug)]
@@ -12,5 +12,5 @@ pub struct Rewritten {
     /// Its bytes.
     pub text_len: u64,
     /// What the loader has added to link addresses.
-    pub bias: u64,
+    pub bias: LoadBias,
 }

@@ -1,7 +1,7 @@
 //! The address-space gaps for rewritten text and memory: they should be in the way of nothing else, and
 //! stay free until they are mapped.
 
-use fettle_types::{PAGE, Pid};
+use fettle_types::{LoadBias, PAGE, Pid};
 use std::ops::Range;
 use std::path::Path;
 
@@ -57,7 +57,7 @@ impl<'a> AddressSpace<'a> {
 /// does.
 pub fn find_room(
     image: &Image,
-    load_bias: u64,
+    load_bias: LoadBias,
     size: u64,
     space: AddressSpace<'_>,
 ) -> Option<LinkAddr> {
@@ -72,7 +72,7 @@ pub fn find_room(
 /// that is out of reach, it lies as far above its library as it may.
 pub fn find_lasting_room(
     image: &Image,
-    load_bias: u64,
+    load_bias: LoadBias,
     size: u64,
     space: AddressSpace<'_>,
 ) -> Option<LinkAddr> {
@@ -82,7 +82,7 @@ pub fn find_lasting_room(
 /// As [`find_lasting_room`], for code that unwinders need not know of: it may lie below, too.
 pub fn find_lasting_room_beside(
     image: &Image,
-    load_bias: u64,
+    load_bias: LoadBias,
     size: u64,
     space: AddressSpace<'_>,
 ) -> Option<LinkAddr> {
@@ -95,7 +95,7 @@ pub fn find_lasting_room_beside(
 /// text to fit in between; `None` if they do, or if the heap is elsewhere.
 pub fn raised_heap(
     image: &Image,
-    load_bias: u64,
+    load_bias: LoadBias,
     size: u64,
     space: AddressSpace<'_>,
 ) -> Option<LiveAddr> {
@@ -114,7 +114,7 @@ pub fn raised_heap(
 
 fn find(
     image: &Image,
-    load_bias: u64,
+    load_bias: LoadBias,
     size: u64,
     space: AddressSpace<'_>,
     near: impl Fn(&Room<'_>, &Range<u64>) -> Option<u64>,
@@ -128,14 +128,14 @@ fn find(
         (_, Some(_)) => room.before_heap(&image_at).or_else(|| room.far_above(&image_at)),
         (_, None) => near(&room, &image_at),
     };
-    Some(LinkAddr(live?.wrapping_sub(load_bias)))
+    Some(LiveAddr(live?) - load_bias)
 }
 
 /// What an image takes of a process's address space.
-fn span(image: &Image, load_bias: u64) -> Option<Range<u64>> {
-    let low = image.segments().iter().map(|s| s.start.0).min()?;
-    let high = image.segments().iter().map(|s| s.start.0 + s.mem_size).max()?;
-    Some(load_bias.wrapping_add(low)..load_bias.wrapping_add(high))
+fn span(image: &Image, load_bias: LoadBias) -> Option<Range<u64>> {
+    let low = image.segments().iter().map(|s| s.start).min()?;
+    let high = image.segments().iter().map(|s| s.start + s.mem_size).max()?;
+    Some((low + load_bias).0..(high + load_bias).0)
 }
 
 /// Where the slots are looked for room in the programs' address spaces: below the libraries, where

@@ -271,13 +271,11 @@ fn returns(all: &[&Rewritten]) -> ReturnTable {
                   of: fn(&fettle_rewrite::PlannedFunction) -> &[(LinkAddr, u32)]| {
         let (text, bias) = (code.text.at, code.bias);
         let places = code.plan.functions.iter().flat_map(of);
-        let live = move |(old, new): &(LinkAddr, u32)| {
-            (text.offset(u64::from(*new)), LiveAddr(old.0.wrapping_add(bias)))
-        };
+        let live = move |(old, new): &(LinkAddr, u32)| (text.offset(u64::from(*new)), *old + bias);
         places.map(live).collect::<Vec<_>>()
     };
     let tables = |code: &&Rewritten, whole: bool| {
-        let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(code.bias));
+        let live = |at: LinkAddr| at + code.bias;
         let copies = code.linked.tables.iter().zip(&code.plan.tables);
         let copies = copies.filter(|(_, table)| (table.kind == TableKind::Absolute) == whole);
         copies.map(|(copy, table)| (live(*copy), live(table.original))).collect::<Vec<_>>()
@@ -295,7 +293,7 @@ fn headers(code: &Rewritten) -> Vec<(LiveAddr, LiveAddr)> {
     // Where they are, the entry point, how many there are.
     let known = &code.headers.before;
     let (at, count) = (word(known, 0), u64::from(u16::from_le_bytes([known[16], known[17]])));
-    let copies = code.linked.header_copies().map(|at| LiveAddr(at.0.wrapping_add(code.bias)));
+    let copies = code.linked.header_copies().map(|at| at + code.bias);
     copies.zip((0..count).map(|i| LiveAddr(at + i * PHDR_SIZE as u64))).collect()
 }
 
@@ -350,7 +348,7 @@ fn write(
         let reason = if why == Left::Inside { Reason::Inside } else { Reason::Differs };
         installed.left.extend(all.iter().find_map(|code| {
             code.jumps.iter().find(|jump| jump.at == patches[index].at)?;
-            let entry = LinkAddr(patches[index].at.0.wrapping_sub(code.bias));
+            let entry = patches[index].at - code.bias;
             let function = code.plan.functions.partition_point(|f| f.entry <= entry);
             let function = code.plan.functions.get(function.checked_sub(1)?)?;
             Some(LeftUnmodified { entry, name: function.name.clone(), reason })
@@ -391,8 +389,8 @@ fn helper(
         AddressSpace::of(process.pid(), &maps),
     )
     .ok_or_else(no_room)?
-    .0
-    .wrapping_add(find_object.image_bias);
+        + find_object.image_bias;
+    let at = at.0;
 
     let original = process.read_some(find_object.at, 32).map_err(|_| no_room())?;
     // Behind `endbr64`, at which indirect calls must arrive.

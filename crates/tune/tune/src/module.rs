@@ -16,6 +16,7 @@ use fettle_record::libraries::headers_patch;
 use fettle_record::modules::{FileId, SlotOffsets, must_stay, open_image};
 use fettle_record::room::{AddressSpace, find_lasting_room};
 use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
+use fettle_types::LoadBias;
 
 use crate::own_tables;
 use crate::patch_sites::{self, Callers};
@@ -122,10 +123,10 @@ impl Module {
             find_lasting_room(&self.image, bias, size, AddressSpace::of(process.pid(), &maps))
                 .ok_or("there is no room for rewritten text above it within its reach")?;
         let absolute = plan.tables.iter().any(|t| t.kind == TableKind::Absolute);
-        let parameters = parameters(slot, text_at, if absolute { bias } else { 0 });
+        let parameters = parameters(slot, text_at, if absolute { bias } else { LoadBias::NONE });
         let linked = fettle_rewrite::link(&plan, &self.image, parameters)
             .map_err(|error| error.to_string())?;
-        let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(bias));
+        let live = |at: LinkAddr| at + bias;
         let region = |at: LinkAddr, bytes: &[u8], prot| Region {
             at: live(at),
             len: (bytes.len() as u64).next_multiple_of(PAGE),
@@ -186,14 +187,14 @@ impl Module {
         }));
         let mut jumps = Vec::with_capacity(linked.writes.len());
         for (at, bytes) in &linked.writes {
-            let (live, len) = (at.0.wrapping_add(self.loaded.bias), bytes.len() as u64);
+            let (live, len) = (*at + self.loaded.bias, bytes.len() as u64);
             let next = self.returns.partition_point(|point| *point <= at.0);
             let comes_back = self.returns.get(next).is_some_and(|point| *point < at.0 + len);
-            let two_pages = live / PAGE != (live + len - 1) / PAGE;
+            let two_pages = live.0 / PAGE != (live.0 + len - 1) / PAGE;
             let before = self.image.read(*at, bytes.len()).filter(|_| !comes_back && !two_pages);
             match before {
                 Some(before) => jumps.push(Patch {
-                    at: LiveAddr(live),
+                    at: live,
                     before: before.to_vec(),
                     after: bytes.clone(),
                     purpose: Purpose::Jump,
@@ -210,7 +211,7 @@ impl Module {
 }
 
 /// Where rewritten text goes, and where it finds its data.
-fn parameters(slot: SlotOffsets, text_at: LinkAddr, load_bias: u64) -> LinkParameters {
+fn parameters(slot: SlotOffsets, text_at: LinkAddr, load_bias: LoadBias) -> LinkParameters {
     LinkParameters {
         text_at,
         load_bias,
@@ -232,11 +233,11 @@ fn comes_back_to(function: &Function) -> impl Iterator<Item = u64> {
 }
 
 /// For each function, whether the process has the file's bytes.
-fn compare(process: &Process, image: &Image, bias: u64, functions: &[Function]) -> Vec<bool> {
+fn compare(process: &Process, image: &Image, bias: LoadBias, functions: &[Function]) -> Vec<bool> {
     const WINDOW: u64 = 1 << 20;
     let mut window: (u64, Vec<u8>) = (0, Vec::new());
     let mut is_same = |start: LinkAddr, end: LinkAddr| -> bool {
-        let (from, len) = (start.0.wrapping_add(bias), (end.0 - start.0) as usize);
+        let (from, len) = ((start + bias).0, (end.0 - start.0) as usize);
         let inside = from >= window.0 && from + len as u64 <= window.0 + window.1.len() as u64;
         if !inside {
             let size = (len as u64).max(WINDOW) as usize;

@@ -139,7 +139,7 @@ impl Seen {
 /// Where the originals of functions with rewritten text lie.
 fn parts(code: &Rewritten) -> impl Iterator<Item = (u64, u64)> {
     let parts = code.plan.functions.iter().flat_map(|function| &function.osr_map.parts);
-    let live = |at: &LinkAddr| at.0.wrapping_add(code.bias);
+    let live = |at: &LinkAddr| (*at + code.bias).0;
     parts.map(move |(start, end)| (live(start), live(end)))
 }
 
@@ -153,9 +153,9 @@ impl PatchSet {
     fn add_osr(&mut self, (process, code): (&Process, &Rewritten), inside: &[LiveAddr]) {
         let is_in = |f: &PlannedFunction| {
             f.osr_map.parts.iter().any(|(start, end)| {
-                let [start, end] = [start, end].map(|at| at.0.wrapping_add(code.bias));
-                let next = inside.partition_point(|at| at.0 < start);
-                inside.get(next).is_some_and(|at| at.0 < end)
+                let [start, end] = [start, end].map(|at| *at + code.bias);
+                let next = inside.partition_point(|at| *at < start);
+                inside.get(next).is_some_and(|at| *at < end)
             })
         };
         let functions = code.plan.functions.iter().enumerate();
@@ -165,7 +165,7 @@ impl PatchSet {
         jumps.sort_unstable();
         // The entry patch may be behind an `endbr64`, where a block begins.
         let is_free = |at: &LinkAddr| {
-            let at = at.0.wrapping_add(code.bias);
+            let at = (*at + code.bias).0;
             let next = jumps.partition_point(|jump| jump + ENTRY_PATCH_SIZE <= at);
             jumps.get(next).is_none_or(|jump| *jump >= at + ENTRY_PATCH_SIZE)
         };
@@ -184,31 +184,31 @@ impl PatchSet {
 
     /// Adds entries of those functions' jump tables, and of their copies.
     fn add_tables(&mut self, process: &Process, code: &Rewritten, entered: impl Fn(usize) -> bool) {
-        let live = |at: LinkAddr| at.0.wrapping_add(code.bias);
+        let live = |at: LinkAddr| at + code.bias;
         let tables = code.plan.tables.iter().zip(&code.linked.tables).zip(&code.own_tables);
         for ((table, copy), _) in tables.filter(|(_, own)| **own) {
             for (entry, i) in table.entries.iter().zip(0..) {
                 let PlannedEntry::New(offset) = entry else { continue };
                 let function = code.plan.function_at(*offset).filter(|f| entered(*f));
-                let [old, new] = [table.original, *copy].map(|at| live(at) + i * ENTRY);
-                let (Some(function), true) = (function, old.is_multiple_of(ENTRY)) else {
+                let [old, new] = [table.original, *copy].map(|at| live(at).offset(i * ENTRY));
+                let (Some(function), true) = (function, old.0.is_multiple_of(ENTRY)) else {
                     continue;
                 };
-                let Ok(original) = process.read(LiveAddr(old), ENTRY as usize) else { continue };
-                let to = LinkAddr(word(&original, 0).wrapping_sub(code.bias));
+                let Ok(original) = process.read(old, ENTRY as usize) else { continue };
+                let to = LiveAddr(word(&original, 0)) - code.bias;
                 let parts = &code.plan.functions[function].osr_map.parts;
                 if !parts.iter().any(|(start, end)| *start <= to && to < *end) {
                     continue;
                 }
                 let copied = code.text.at.offset(u64::from(*offset)).0.to_le_bytes().to_vec();
                 self.into.push(Patch {
-                    at: LiveAddr(old),
+                    at: old,
                     before: original.clone(),
                     after: copied.clone(),
                     purpose: Purpose::OsrEntry,
                 });
                 self.out.push(Patch {
-                    at: LiveAddr(new),
+                    at: new,
                     before: copied,
                     after: original,
                     purpose: Purpose::DeoptJump,
@@ -221,7 +221,7 @@ impl PatchSet {
 /// A jump from a block of the original to the same in rewritten text; `None` if there is one
 /// already, or it would cross a page boundary.
 fn osr_entry(process: &Process, code: &Rewritten, (from, to): (LinkAddr, u32)) -> Option<Patch> {
-    let at = LiveAddr(from.0.wrapping_add(code.bias));
+    let at = from + code.bias;
     if at.0 / PAGE != (at.0 + ENTRY_PATCH_SIZE - 1) / PAGE {
         return None;
     }

@@ -10,12 +10,13 @@ use std::collections::BTreeSet;
 use fettle_code::PlannedTable;
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::{Function, TableKind};
+use fettle_types::LoadBias;
 use rustc_hash::FxHashMap;
 
 /// For each table, whether it has absolute addresses, and is referred to only by the instructions
 /// whose copies refer to the copied table.
 pub(crate) fn find(
-    (image, bias): (&Image, u64),
+    (image, bias): (&Image, LoadBias),
     functions: &[Function],
     tables: &[PlannedTable],
 ) -> Vec<bool> {
@@ -68,7 +69,7 @@ fn named_by_functions(
 /// How many references to each table there are anywhere in code, as far as bytes show: by a
 /// relative offset, or in a module at a fixed address by the address itself, in data too.
 fn named_by_bytes(
-    (image, bias): (&Image, u64),
+    (image, bias): (&Image, LoadBias),
     starts: &FxHashMap<u64, u64>,
 ) -> FxHashMap<u64, usize> {
     let mut all = FxHashMap::default();
@@ -79,7 +80,7 @@ fn named_by_bytes(
             let word = i32::from_le_bytes(word.try_into().expect("four bytes"));
             let by_distance = (at + 4).wrapping_add_signed(word.into());
             let by_address = u64::from(word as u32);
-            let named = [(segment.executable, by_distance), (bias == 0, by_address)];
+            let named = [(segment.executable, by_distance), (bias == LoadBias::NONE, by_address)];
             for (_, to) in named.iter().filter(|(may, to)| *may && starts.contains_key(to)) {
                 *all.entry(*to).or_default() += 1;
             }

@@ -10,7 +10,7 @@
 //! A call that never runs is left unmodified: hot functions are called from all over a program, and each page
 //! that is written to is one more private page.
 
-use fettle_types::PAGE;
+use fettle_types::{LoadBias, PAGE};
 use std::collections::{HashMap, HashSet};
 
 use fettle_image::{Image, LinkAddr};
@@ -49,20 +49,20 @@ pub enum Callers<'a> {
 /// Calls and jumps in original text to the entries of functions of `plan`. `same` says for each
 /// function whether its bytes are the file's; `jumps` are the entry patches.
 pub(crate) fn calls(
-    (image, bias): (&Image, u64),
+    (image, bias): (&Image, LoadBias),
     (lifted, same): (&Lifted, &[bool]),
     (plan, linked): (&Plan, &Linked),
     (callers, jumps): (Callers<'_>, &[Patch]),
 ) -> Vec<Patch> {
     let known = lifted.functions.iter().zip(same).filter(|(_, same)| **same);
     let new: HashSet<LinkAddr> = plan.functions.iter().map(|f| f.entry).collect();
-    let led: HashSet<u64> = jumps.iter().map(|jump| jump.at.0.wrapping_sub(bias)).collect();
+    let led: HashSet<LinkAddr> = jumps.iter().map(|jump| jump.at - bias).collect();
     let wants = |function: &Function, block: &Block, entry: LinkAddr| {
         let ran = |counts: &ByFunction| {
             let count = counts.get(&function.entry)?.blocks.get(&block.start)?;
             Some(*count > 0)
         };
-        !led.contains(&entry.0)
+        !led.contains(&entry)
             || match callers {
                 Callers::All => true,
                 Callers::Others => !new.contains(&function.entry),
@@ -72,7 +72,7 @@ pub(crate) fn calls(
     let known = known.map(|(function, _)| function);
     let calls = fettle_rewrite::calls_to_new(image, known, (plan, linked), &wants);
     let patches = calls.into_iter().filter_map(|(at, after)| {
-        let live = LiveAddr(at.0.wrapping_add(bias));
+        let live = at + bias;
         let before = image.read(at, 4).filter(|_| live.0 / PAGE == (live.0 + 3) / PAGE)?;
         let (before, after) = (before.to_vec(), after.to_vec());
         Some(Patch { at: live, before, after, purpose: Purpose::Call })
@@ -86,7 +86,7 @@ pub(crate) fn slots(process: &Process, loaded: &[Loaded], all: &[&Rewritten]) ->
     for code in all {
         for f in &code.plan.functions {
             let to = code.text.at.0 + u64::from(f.text_offset);
-            new.insert(f.entry.0.wrapping_add(code.bias), to);
+            new.insert((f.entry + code.bias).0, to);
         }
     }
     let mut patches = Vec::new();
@@ -148,7 +148,7 @@ fn slots_of(process: &Process, module: &Loaded) -> Option<Vec<u64>> {
     // The loader has made the addresses in the dynamic section live ones.
     let relocations = process.read(LiveAddr(table), count * RELA_SIZE).ok()?;
     let slots = relocations.chunks_exact(RELA_SIZE).filter_map(|relocation| {
-        let slot = word(relocation, 0).wrapping_add(module.bias);
+        let slot = (LinkAddr(word(relocation, 0)) + module.bias).0;
         let own = match word(relocation, 8) as u32 {
             R_X86_64_JUMP_SLOT => true,
             // The loader's resolver chose the function. Other code may read such a slot, except

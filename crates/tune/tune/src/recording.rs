@@ -157,7 +157,7 @@ fn counted(
         finish.mappings.push(Mapping {
             module: id,
             pid: process.pid().unsigned(),
-            base: loaded.bias,
+            base: loaded.bias.get(),
         });
         for (function, planned) in (first..).zip(&plan.functions) {
             let Some(counts) = profile.modules[*index].get(&planned.entry) else { continue };

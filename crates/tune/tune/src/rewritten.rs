@@ -1,5 +1,6 @@
 //! The rewritten text of one module of a process, with its addresses, and the patches that lead to it.
 
+use fettle_types::LoadBias;
 pub(crate) use fettle_types::PAGE;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,7 +80,7 @@ pub struct Rewritten {
     /// its function read: then the original's entries may be patched to lead to rewritten text.
     pub own_tables: Vec<bool>,
     /// What the loader has added to link addresses.
-    pub bias: u64,
+    pub bias: LoadBias,
     /// The module.
     pub path: PathBuf,
     /// It was opened after the process had been changed.
@@ -103,7 +104,7 @@ impl Rewritten {
             headers: headers.clone(),
             left: Vec::new(),
             link_map,
-            eh_frame_hdr: LiveAddr(linked.eh_frame_hdr.0.wrapping_add(bias)),
+            eh_frame_hdr: linked.eh_frame_hdr + bias,
             own_tables: Vec::new(),
             bias,
             path: path.to_owned(),
@@ -132,7 +133,7 @@ impl Rewritten {
 }
 
 /// Deopt jumps to the originals at the starts of rewritten functions.
-pub(crate) fn deopt_jumps(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
+pub(crate) fn deopt_jumps(plan: &Plan, linked: &Linked, bias: LoadBias) -> Vec<Patch> {
     let entries = plan.functions.iter().flat_map(|planned| {
         planned
             .osr_map
@@ -147,17 +148,17 @@ pub(crate) fn deopt_jumps(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch>
 /// would cross a page boundary.
 pub(crate) fn deopt_jump(
     linked: &Linked,
-    bias: u64,
+    bias: LoadBias,
     (to, offset): (LinkAddr, u32),
 ) -> Option<Patch> {
     const SIZE: usize = fettle_code::ENTRY_PATCH_SIZE as usize;
-    let live = linked.text_at.0.wrapping_add(u64::from(offset)).wrapping_add(bias);
-    if live / PAGE != (live + SIZE as u64 - 1) / PAGE {
+    let live = linked.text_at + u64::from(offset) + bias;
+    if live.0 / PAGE != (live.0 + SIZE as u64 - 1) / PAGE {
         return None;
     }
-    let after = jump(live, to.0.wrapping_add(bias))?;
+    let after = jump(live.0, (to + bias).0)?;
     let before = linked.text.get(offset as usize..offset as usize + SIZE)?.to_vec();
-    Some(Patch { at: LiveAddr(live), before, after, purpose: Purpose::DeoptJump })
+    Some(Patch { at: live, before, after, purpose: Purpose::DeoptJump })
 }
 
 /// A jump from one live address to another; `None` if that is out of reach.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
+use fettle_image::LinkAddr;
 use fettle_lift::BlockId;
 use fettle_live::Process;
 use fettle_place::samples;
@@ -110,14 +111,14 @@ impl<'a> Tally<'a> {
         let mut blocks = Vec::new();
         for (m, module) in modules.iter().enumerate() {
             let wants = module::wanted(&module.image, selection);
-            let live = |at: u64| at.wrapping_add(module.loaded.bias);
+            let live = |at: LinkAddr| (at + module.loaded.bias).0;
             let functions = module.lifted.functions.iter().enumerate();
             for (f, function) in functions.filter(|(_, function)| wants(function)) {
                 blocks.extend(function.blocks.iter().enumerate().map(|(b, block)| {
                     let last = &function.insns[block.insns.end as usize - 1];
                     Placed {
-                        start: live(block.start.0),
-                        end: live(last.next_ip()),
+                        start: live(block.start),
+                        end: live(LinkAddr(last.next_ip())),
                         module: m,
                         function: f,
                         block: BlockId(b as u32),

@@ -42,8 +42,8 @@ impl PatchSet {
     pub(crate) fn add_only(&mut self, code: &Rewritten, chosen: impl Fn(usize) -> bool) {
         let functions = &code.plan.functions;
         let of_jump = |patch: &&Patch| {
-            let entry = patch.at.0.wrapping_sub(code.bias);
-            let next = functions.partition_point(|f| f.entry.0 <= entry);
+            let entry = patch.at - code.bias;
+            let next = functions.partition_point(|f| f.entry <= entry);
             next.checked_sub(1).is_some_and(&chosen)
         };
         let of_deopt_jump = |patch: &&Patch| {

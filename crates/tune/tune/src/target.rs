@@ -13,7 +13,7 @@ use fettle_live::{FileId, LiveAddr, LiveError, Mapping, Process};
 use fettle_record::modules::{ModuleError, open_image};
 use fettle_record::select::names_file;
 use fettle_record::session;
-use fettle_types::Pid;
+use fettle_types::{LoadBias, Pid};
 
 use crate::error::TuneError;
 
@@ -43,7 +43,7 @@ pub struct Loaded {
     /// That file's device and number.
     pub id: FileId,
     /// What the loader has added to link addresses.
-    pub bias: u64,
+    pub bias: LoadBias,
     /// The loader's record of it.
     pub link_map: LiveAddr,
     /// Its dynamic section.
@@ -85,7 +85,7 @@ pub struct FindObject {
     /// Its address.
     pub at: LiveAddr,
     /// What the loader has added to addresses of its image.
-    pub image_bias: u64,
+    pub image_bias: LoadBias,
     /// That image, for room near it.
     pub image: Arc<Image>,
 }
@@ -214,7 +214,7 @@ impl<'a> Target<'a> {
             let image = open_image(&loaded.file)
                 .map_err(|error| TuneError::Unfit { pid, why: error.to_string() })?;
             let image = Arc::new(image);
-            let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(loaded.bias));
+            let live = |at: LinkAddr| at + loaded.bias;
             if let Some(at) = symbol(&image, "_dl_find_object") {
                 self.find_object = Some(FindObject {
                     at: live(at),
@@ -234,7 +234,7 @@ impl<'a> Target<'a> {
 
     /// The records of all modules that a process has now, by its loader's list at `r_debug`, with what the
     /// loader has added to link addresses; `None` while that changes.
-    pub fn listed(process: &Process, r_debug: LiveAddr) -> Option<Vec<(LiveAddr, u64)>> {
+    pub fn listed(process: &Process, r_debug: LiveAddr) -> Option<Vec<(LiveAddr, LoadBias)>> {
         let list = list_at(process, r_debug.0)?;
         Some(list.iter().map(|entry| (LiveAddr(entry.link_map), entry.bias)).collect())
     }
@@ -242,7 +242,7 @@ impl<'a> Target<'a> {
     /// The loader itself.
     pub fn loader(&self) -> Option<&Loaded> {
         let base = self.process.auxv(AT_BASE)?;
-        self.loaded.iter().find(|loaded| loaded.bias == base)
+        self.loaded.iter().find(|loaded| loaded.bias == LoadBias(base))
     }
 
     /// The same modules in another process of the same process group, as far as it has them where
@@ -250,7 +250,9 @@ impl<'a> Target<'a> {
     pub fn of_member<'b>(&self, process: &'b Process) -> Target<'b> {
         let has = |loaded: &Loaded| {
             // struct link_map begins with the difference.
-            process.read(loaded.link_map, 8).is_ok_and(|head| word(&head, 0) == loaded.bias)
+            process
+                .read(loaded.link_map, 8)
+                .is_ok_and(|head| LoadBias(word(&head, 0)) == loaded.bias)
         };
         Target {
             process,
@@ -289,7 +291,7 @@ fn symbol(image: &Image, name: &str) -> Option<LinkAddr> {
 /// An entry of the loader's list.
 struct Listed {
     link_map: u64,
-    bias: u64,
+    bias: LoadBias,
     dynamic: u64,
 }
 
@@ -303,8 +305,8 @@ fn list(process: &Process, image: &Image) -> Option<(u64, Vec<Listed>)> {
         let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
         (kind == PT_DYNAMIC).then(|| word(header, 16))
     })?;
-    let bias = process.auxv(AT_ENTRY)?.wrapping_sub(image.entry().0);
-    let mut at = dynamic.wrapping_add(bias);
+    let bias = LiveAddr(process.auxv(AT_ENTRY)?) - image.entry();
+    let mut at = (LinkAddr(dynamic) + bias).0;
     let r_debug = loop {
         let entry = read(at, 16)?;
         match word(&entry, 0) {
@@ -322,7 +324,7 @@ fn loaders_own(process: &Process) -> Option<u64> {
     let maps = process.maps().ok()?;
     let mapping = maps.iter().find(|mapping| mapping.contains(LiveAddr(base)))?;
     let loader = open_image(&process.file_of(mapping)?).ok()?;
-    Some(symbol(&loader, "_r_debug")?.0.wrapping_add(base))
+    Some((symbol(&loader, "_r_debug")? + LoadBias(base)).0)
 }
 
 /// What is in the loader's list.
@@ -338,7 +340,11 @@ fn list_at(process: &Process, r_debug: u64) -> Option<Vec<Listed>> {
     while at != 0 && all.len() < LONGEST {
         // struct link_map: difference, name, dynamic section, next, previous.
         let entry = read(at, 32)?;
-        all.push(Listed { link_map: at, bias: word(&entry, 0), dynamic: word(&entry, 16) });
+        all.push(Listed {
+            link_map: at,
+            bias: LoadBias(word(&entry, 0)),
+            dynamic: word(&entry, 16),
+        });
         at = word(&entry, 24);
     }
     Some(all)

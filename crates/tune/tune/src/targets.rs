@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use fettle_code::pointers::{BUCKETS, COUNTERS, WORDS};
 use fettle_image::LinkAddr;
+use fettle_live::LiveAddr;
 use fettle_place::Target;
 
 use crate::counters::Copies;
@@ -78,7 +79,7 @@ impl Targets {
             // Functions without counts have no entry.
             let Some(counts) = into[own].get_mut(&table.function) else { continue };
             let found = modules.iter().zip(&builds).enumerate().find_map(|(m, (module, build))| {
-                let to = LinkAddr(address.wrapping_sub(module.loaded.bias));
+                let to = LiveAddr(*address) - module.loaded.bias;
                 let functions = &module.lifted.functions;
                 functions.binary_search_by_key(&to, |f| f.entry).ok()?;
                 Some(if m == own { Target::Here(to) } else { Target::Module(build.clone(), to) })

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use fettle_image::{Image, LineTable, LinkAddr, SymbolKind, demangle};
 use fettle_live::{LiveAddr, Mapping};
 use fettle_locks::{Names, Place};
+use fettle_types::LoadBias;
 
 /// A file that lies in a process, read once.
 pub struct Module {
@@ -18,7 +19,7 @@ pub struct Module {
     /// Its variables: first address, end, name.
     variables: Vec<(u64, u64, String)>,
     /// First link address that is mapped, and the end.
-    span: (u64, u64),
+    span: (LinkAddr, LinkAddr),
 }
 
 impl Module {
@@ -44,7 +45,13 @@ impl Module {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // Read once, and needed until the command ends.
         let image: &'static Image = Box::leak(Box::new(image));
-        Some(Module { image, lines: image.lines(), name, variables, span: (start & !4095, end) })
+        Some(Module {
+            image,
+            lines: image.lines(),
+            name,
+            variables,
+            span: (LinkAddr(start & !4095), LinkAddr(end)),
+        })
     }
 
     fn variable(&self, at: u64) -> Option<&str> {
@@ -64,8 +71,8 @@ impl Module {
     }
 }
 
-/// Modules of a process: where each begins, and its bias.
-type Loaded = Vec<(u64, u64, u64, &'static Module)>;
+/// Modules of a process: where each begins and ends, and its load bias.
+type Loaded = Vec<(LiveAddr, LiveAddr, LoadBias, &'static Module)>;
 
 /// Files that lie in processes.
 pub struct Files {
@@ -91,8 +98,8 @@ impl Files {
                 let found = *read.entry(path.clone()).or_insert_with(open);
                 if let Some(found) = found {
                     let (start, end) = found.span;
-                    let bias = mapping.start.0.wrapping_sub(start);
-                    modules.push((mapping.start.0, end.wrapping_add(bias), bias, found));
+                    let bias = mapping.start - start;
+                    modules.push((mapping.start, end + bias, bias, found));
                 }
             }
             loaded.insert(*pid, modules);
@@ -101,14 +108,14 @@ impl Files {
     }
 
     /// The module at an address, with its bias.
-    pub fn module(&self, pid: u32, at: u64) -> Option<(&'static Module, u64)> {
+    pub fn module(&self, pid: u32, at: u64) -> Option<(&'static Module, LoadBias)> {
         let (.., bias, found) = self.at(pid, at)?;
         Some((*found, *bias))
     }
 
-    fn at(&self, pid: u32, at: u64) -> Option<&(u64, u64, u64, &'static Module)> {
+    fn at(&self, pid: u32, at: u64) -> Option<&(LiveAddr, LiveAddr, LoadBias, &'static Module)> {
         let modules = self.loaded.get(&pid)?;
-        modules.iter().find(|(start, end, ..)| (*start..*end).contains(&at))
+        modules.iter().find(|(start, end, ..)| (*start..*end).contains(&LiveAddr(at)))
     }
 }
 
@@ -120,7 +127,7 @@ impl Names for Files {
         // A call returns behind itself, which may be the next function's first instruction.
         let call = address.saturating_sub(1);
         let place = match self.at(pid, call) {
-            Some((.., bias, found)) => found.place(call.wrapping_sub(*bias)),
+            Some((.., bias, found)) => found.place((LiveAddr(call) - *bias).0),
             None => Place { function: format!("{address:#x}"), ..Place::default() },
         };
         self.places.borrow_mut().insert((pid, address), place.clone());
@@ -129,7 +136,7 @@ impl Names for Files {
 
     fn variable(&self, pid: u32, address: u64) -> Option<String> {
         let (.., bias, found) = self.at(pid, address)?;
-        found.variable(address.wrapping_sub(*bias)).map(str::to_owned)
+        found.variable((LiveAddr(address) - *bias).0).map(str::to_owned)
     }
 }
 

@@ -4,6 +4,7 @@
 //! in have saved it; where that is not enough, the walk ends.
 
 use fettle_image::Image;
+use fettle_types::LiveAddr;
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, LittleEndian, Register, RegisterRule, UnwindContext,
     UnwindSection,
@@ -28,7 +29,7 @@ pub fn callers(
     while found.len() < most {
         let Some((module, bias)) = files.module(pid, pc) else { break };
         // Of a caller the instruction before counts; of the innermost one that is the system call.
-        let at = pc.wrapping_sub(bias).saturating_sub(1);
+        let at = (LiveAddr(pc) - bias).0.saturating_sub(1);
         let Some(rules) = rules(module.image, at) else { break };
         let base = match rules.base {
             RSP => Some(sp),

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fettle_image::LinkAddr;
-use fettle_live::{FileMap, LiveAddr, Region, Request};
+use fettle_live::{FileMap, Region, Request};
+use fettle_types::{LiveAddr, LoadBias};
 
 use crate::modules::Placed;
 
@@ -14,7 +15,7 @@ use super::layout::{CODE, CONSTANTS};
 pub(super) struct Candidate {
     pub(super) link_map: u64,
     pub(super) dynamic: u64,
-    pub(super) base: u64,
+    pub(super) bias: LoadBias,
     pub(super) path: PathBuf,
     pub(super) module: usize,
     pub(super) placed: Arc<Placed>,
@@ -24,19 +25,15 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub(super) fn live(&self, at: LinkAddr) -> u64 {
-        at.0.wrapping_add(self.base)
+    pub(super) fn live(&self, at: LinkAddr) -> LiveAddr {
+        at + self.bias
     }
 
     /// Where its text goes, and its constants.
     pub(super) fn regions(&self) -> [Region; 2] {
         let Placed { linked, text_len, constants_len, .. } = &*self.placed;
-        let region = |at, len: &u64, prot| Region {
-            at: LiveAddr(self.live(at)),
-            len: *len,
-            prot,
-            shared: false,
-        };
+        let region =
+            |at, len: &u64, prot| Region { at: self.live(at), len: *len, prot, shared: false };
         [
             region(linked.text_at, text_len, CODE),
             region(linked.constants_at, constants_len, CONSTANTS),

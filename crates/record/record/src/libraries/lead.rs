@@ -1,6 +1,6 @@
 //! Jumps that lead from a library into its rewritten text.
 
-use fettle_types::PAGE;
+use fettle_types::{LoadBias, PAGE};
 
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{HookStop, LiveAddr, Patch, Purpose};
@@ -12,14 +12,14 @@ use super::candidate::Candidate;
 /// values there, for the record's layout differs between versions: the headers' address, the entry
 /// point, the number of headers. `read` reads the process's memory, as much as there is.
 pub fn headers_patch(
-    (link_map, bias): (LiveAddr, u64),
+    (link_map, bias): (LiveAddr, LoadBias),
     image: &Image,
     linked: &Linked,
     read: impl Fn(LiveAddr, usize) -> Option<Vec<u8>>,
 ) -> Option<Patch> {
     const RECORD: usize = 0x500;
     let record = read(link_map, RECORD)?;
-    let live = |at: LinkAddr| at.0.wrapping_add(bias);
+    let live = |at: LinkAddr| (at + bias).0;
     let (offset, count) = image.phdr_bytes();
     let segment = image
         .segments()
@@ -53,18 +53,18 @@ pub(super) fn jumps(
     let mut jumps = Vec::with_capacity(library.placed.linked.writes.len());
     for (at, bytes) in &library.placed.linked.writes {
         let live = library.live(*at);
-        let start = live & !(PAGE - 1);
+        let start = live.0 & !(PAGE - 1);
         if page.0 != start {
             let read = stop.read_some(LiveAddr(start), 2 * PAGE as usize);
             page = (start, read.map_err(|e| e.to_string())?);
         }
-        let from = (live - start) as usize;
+        let from = (live.0 - start) as usize;
         let now = page.1.get(from..from + bytes.len());
         let Some(before) = now.filter(|now| Some(*now) == image.read(*at, bytes.len())) else {
             return Err(format!("its code at {at} is not what its file says"));
         };
         let (before, after) = (before.to_vec(), bytes.clone());
-        jumps.push(Patch { at: LiveAddr(live), before, after, purpose: Purpose::Jump });
+        jumps.push(Patch { at: live, before, after, purpose: Purpose::Jump });
     }
     Ok(jumps)
 }

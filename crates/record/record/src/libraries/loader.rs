@@ -2,6 +2,7 @@
 
 use fettle_image::{Image, LinkAddr, unversioned};
 use fettle_live::{DlopenHook, LiveAddr, Patch, Purpose, Region};
+use fettle_types::LoadBias;
 
 use crate::room::{AddressSpace, find_lasting_room_beside};
 
@@ -72,22 +73,27 @@ impl Loader {
         Ok(Loader { image, debug_state, r_debug, find_object })
     }
 
-    /// Finds an address-space gap for a dlopen hook in a process that has the loader at `base`; `alive`
+    /// Finds an address-space gap for a dlopen hook in a process that has the loader with that load bias; `alive`
     /// is where it sees whether a tracer is alive.
     ///
     /// # Errors
     ///
     /// When there is no room.
-    pub fn hang(&self, base: u64, alive: u64, space: AddressSpace<'_>) -> Result<HookSite, String> {
+    pub fn hang(
+        &self,
+        bias: LoadBias,
+        alive: u64,
+        space: AddressSpace<'_>,
+    ) -> Result<HookSite, String> {
         let no_room = "no room near its loader";
         let data_len = DlopenHook::TABLE_LEN + REGIONS_LEN;
-        let code = find_lasting_room_beside(&self.image, base, CODE_LEN + data_len, space)
+        let code = find_lasting_room_beside(&self.image, bias, CODE_LEN + data_len, space)
             .ok_or(no_room)?;
-        let code = LiveAddr(code.0.wrapping_add(base));
-        let (table, debug_state) = (code.offset(CODE_LEN), base.wrapping_add(self.debug_state.0));
-        let after = jump(debug_state, code.0).ok_or(no_room)?.to_vec();
+        let code = code + bias;
+        let (table, debug_state) = (code.offset(CODE_LEN), self.debug_state + bias);
+        let after = jump(debug_state.0, code.0).ok_or(no_room)?.to_vec();
         let before = self.image.read(self.debug_state, after.len()).ok_or(no_room)?.to_vec();
-        let r_debug = LiveAddr(base.wrapping_add(self.r_debug.0));
+        let r_debug = self.r_debug + bias;
         let region = |at, len, prot| Region { at, len, prot, shared: false };
         let (alive, state) = (LiveAddr(alive), Some(r_debug.offset(R_STATE)));
         Ok(HookSite {
@@ -95,7 +101,7 @@ impl Loader {
             regions: [region(code, CODE_LEN, CODE), region(table, data_len, DATA)],
             regions_at: table.offset(DlopenHook::TABLE_LEN),
             r_debug,
-            jump: Patch { at: LiveAddr(debug_state), before, after, purpose: Purpose::Jump },
+            jump: Patch { at: debug_state, before, after, purpose: Purpose::Jump },
         })
     }
 }

@@ -122,9 +122,10 @@ impl Libraries {
         }
         let loader = self.loader(stop)?;
         let loader = loader.as_ref().as_ref().map_err(Clone::clone)?;
-        let base = stop.auxv.base.0;
+        // The loader is linked at 0.
+        let bias = stop.auxv.base - LinkAddr(0);
         let maps = with_taken(&stop.maps, taken);
-        let hook_site = loader.hang(base, alive, AddressSpace::of(stop.pid, &maps))?;
+        let hook_site = loader.hang(bias, alive, AddressSpace::of(stop.pid, &maps))?;
         let HookSite { dlopen_hook, regions, regions_at, r_debug, jump } = hook_site;
         let helper = dlopen_hook.code;
         let zeros = self.zeros().map_err(|e| e.to_string())?;
@@ -149,7 +150,7 @@ impl Libraries {
             helper: helper.0,
             regions_at: regions_at.0,
             r_debug: r_debug.0,
-            loader: loader.find_object.map(|at| (at, base)),
+            loader: loader.find_object.map(|at| (at, bias)),
             find_object: FindObject::NotYet,
             regions: vec![false; REGIONS],
             known: HashMap::new(),
@@ -245,7 +246,7 @@ impl Libraries {
                 // The rest when these are mapped.
                 break;
             }
-            space.known.insert(new.link_map, Library { base: new.base, probed: None });
+            space.known.insert(new.link_map, Library { bias: new.bias, probed: None });
             let path = mapping_of(new, &maps).and_then(|mapping| mapping.path.clone());
             let Some(path) = path else { continue };
             if !self.wants(&path) {
@@ -286,10 +287,10 @@ impl Libraries {
                 symbol(&image, "_dl_find_object")
             });
             if let Some(at) = at {
-                return Some(l.base.wrapping_add(at.0));
+                return Some((*at + l.bias).0);
             }
         }
-        space.loader.map(|(at, base)| base.wrapping_add(at.0))
+        space.loader.map(|(at, bias)| (at + bias).0)
     }
 }
 

@@ -8,6 +8,7 @@ use fettle_image::LinkAddr;
 use fettle_lift::SkipReason;
 use fettle_live::{DlopenHook, HookStop, LiveAddr, Mapping, Region, mapped_file};
 use fettle_rewrite::find_object::{self, Region as Known};
+use fettle_types::LoadBias;
 
 use crate::modules::Modules;
 use crate::room::AddressSpace;
@@ -33,7 +34,7 @@ pub struct Space {
     pub(super) helper: u64,
     pub(super) regions_at: u64,
     pub(super) r_debug: u64,
-    pub(super) loader: Option<(LinkAddr, u64)>,
+    pub(super) loader: Option<(LinkAddr, LoadBias)>,
     pub(super) find_object: FindObject,
     pub(super) regions: Vec<bool>,
     pub(super) known: HashMap<u64, Library>,
@@ -43,7 +44,7 @@ pub struct Space {
 /// A library that has been seen.
 #[derive(Clone)]
 pub(super) struct Library {
-    pub(super) base: u64,
+    pub(super) bias: LoadBias,
     pub(super) probed: Option<Probed>,
 }
 
@@ -63,7 +64,7 @@ pub(super) struct Asked {
 /// An entry of the loader's list.
 pub(super) struct Listed {
     pub(super) link_map: u64,
-    pub(super) base: u64,
+    pub(super) bias: LoadBias,
     dynamic: u64,
 }
 
@@ -93,13 +94,13 @@ pub(super) fn mapping_of<'a>(listed: &Listed, maps: &'a [Mapping]) -> Option<&'a
 
 impl Space {
     /// What a process that ran before has for the libraries that it opens from now on: its dlopen hook
-    /// `door`, and a table for unwinders of which `used` regions are in use. Its loader's `r_debug`
-    /// lists those that it has already: in that list, by record and base, are `known`.
+    /// `dlopen_hook`, and a table for unwinders of which `used` regions are in use. Its loader's `r_debug`
+    /// lists those that it has already: in that list, by record and load bias, are `known`.
     pub fn of_running(
         dlopen_hook: DlopenHook,
         (regions_at, used): (LiveAddr, usize),
         r_debug: LiveAddr,
-        known: impl IntoIterator<Item = (LiveAddr, u64)>,
+        known: impl IntoIterator<Item = (LiveAddr, LoadBias)>,
     ) -> Space {
         let known = known.into_iter();
         Space {
@@ -111,7 +112,7 @@ impl Space {
             loader: None,
             find_object: FindObject::Done,
             regions: (0..REGIONS).map(|index| index < used).collect(),
-            known: known.map(|(at, base)| (at.0, Library { base, probed: None })).collect(),
+            known: known.map(|(at, bias)| (at.0, Library { bias, probed: None })).collect(),
             asked: Asked::default(),
         }
     }
@@ -138,7 +139,7 @@ impl Space {
             while at != 0 && all.len() < LONGEST_LIST {
                 let entry = stop.read(LiveAddr(at), 32).ok()?;
                 let word = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("8"));
-                all.push(Listed { link_map: at, base: word(0), dynamic: word(16) });
+                all.push(Listed { link_map: at, bias: LoadBias(word(0)), dynamic: word(16) });
                 at = word(24);
             }
             r_debug = if word(0) as u32 >= 2 { word(R_NEXT) } else { 0 };
@@ -153,7 +154,7 @@ impl Space {
             .known
             .iter()
             .filter(|(at, known)| {
-                !listed.iter().any(|l| l.link_map == **at && l.base == known.base)
+                !listed.iter().any(|l| l.link_map == **at && l.bias == known.bias)
             })
             .map(|(at, _)| *at)
             .collect();
@@ -236,7 +237,10 @@ impl Space {
         maps: &[Mapping],
     ) -> Result<Option<PathBuf>, String> {
         let name = path.file_name().unwrap_or_default().as_bytes();
-        if new.base == 0 || name.starts_with(b"ld-linux") || name.starts_with(b"ld-musl") {
+        if new.bias == LoadBias::NONE
+            || name.starts_with(b"ld-linux")
+            || name.starts_with(b"ld-musl")
+        {
             return Ok(None);
         }
         if std::fs::read_link(format!("/proc/{}/exe", stop.pid)).is_ok_and(|exe| exe == path) {
@@ -273,11 +277,11 @@ impl Space {
         }
         let maps = with_taken(maps, taken);
         let space = AddressSpace::of(stop.pid, &maps);
-        let placed = modules.place(module, new.base, space).map_err(|e| e.to_string())?;
+        let placed = modules.place(module, new.bias, space).map_err(|e| e.to_string())?;
         let candidate = Candidate {
             link_map: new.link_map,
             dynamic: new.dynamic,
-            base: new.base,
+            bias: new.bias,
             path: path.to_owned(),
             module,
             placed,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fettle_live::{Entry, FileMap, HookStop, LiveAddr, LiveError, Patch, Region, Request};
 use fettle_rewrite::find_object::Region as Known;
 use fettle_rewrite::{Linked, Plan};
-use fettle_types::Pid;
+use fettle_types::{LoadBias, Pid};
 
 use crate::modules::{Module, Modules};
 use crate::rewritten::Rewritten;
@@ -46,7 +46,7 @@ pub struct Opened<'a> {
     /// Its dynamic section.
     pub dynamic: LiveAddr,
     /// What the loader has added to link addresses.
-    pub bias: u64,
+    pub bias: LoadBias,
     /// Its rewritten text.
     pub plan: &'a Arc<Plan>,
     /// The same with addresses.
@@ -176,8 +176,8 @@ impl Space {
             match result {
                 Ok(region) => {
                     let probed = Some(Probed { region, parts });
-                    self.known.insert(library.link_map, Library { base: library.base, probed });
-                    let (module, bias, [text, _]) = (library.module, library.base, parts);
+                    self.known.insert(library.link_map, Library { bias: library.bias, probed });
+                    let (module, bias, [text, _]) = (library.module, library.bias, parts);
                     let (text, text_len) = (text.at, text.len);
                     events.push(LibraryEvent::Mapped(Rewritten { module, text, text_len, bias }));
                 }
@@ -206,7 +206,7 @@ impl Space {
         let failed = |error: LiveError| error.to_string();
         visit.mapped(library).map_err(failed)?;
         let jumps = jumps(library, image, stop)?;
-        let (link_map, bias) = (LiveAddr(library.link_map), library.base);
+        let (link_map, bias) = (LiveAddr(library.link_map), library.bias);
         let read = |at, len| stop.read_some(at, len).ok();
         let headers = headers_patch((link_map, bias), image, linked, read)
             .ok_or("the loader's record of it has a form that is not known")?;
@@ -229,7 +229,7 @@ impl Space {
                 start: text.at.0,
                 end: constants.at.0 + constants.len,
                 link_map: library.link_map,
-                eh_frame_hdr: library.live(linked.eh_frame_hdr),
+                eh_frame_hdr: library.live(linked.eh_frame_hdr).0,
             },
             stop,
         )?;

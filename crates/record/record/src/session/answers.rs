@@ -124,7 +124,7 @@ impl Session for Recorder<'_> {
                     self.done.mappings.push(Mapping {
                         module: pending.module as u32,
                         pid: pid.unsigned(),
-                        base: pending.bias,
+                        base: pending.bias.get(),
                     });
                 }
             }

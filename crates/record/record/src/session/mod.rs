@@ -253,7 +253,7 @@ impl<'a> Recorder<'a> {
     fn mapped(&mut self, pid: Pid, code: &Rewritten) {
         let Rewritten { module, text, text_len, bias } = code;
         let (module_id, process) = (*module as u32, pid.unsigned());
-        self.done.mappings.push(Mapping { module: module_id, pid: process, base: *bias });
+        self.done.mappings.push(Mapping { module: module_id, pid: process, base: bias.get() });
         if let Some(sampled) = &mut self.sampled {
             sampled.add_code(pid, text.0, *text_len, *module);
         }

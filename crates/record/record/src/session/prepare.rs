@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::SkipReason;
 use fettle_live::{ExecStop, FaultStop, FileMap, Injection, LiveAddr};
-use fettle_types::Pid;
+use fettle_types::{LoadBias, Pid};
 
 use crate::libraries::{CODE, CONSTANTS, DATA};
 use crate::room::{AddressSpace, find_gap, slots_from};
@@ -37,7 +37,7 @@ impl<'a> Recorder<'a> {
         let size = self.slots.layout().size();
         let slots_at = find_gap(slots_from(&stop.maps, size), size, &stop.maps)
             .ok_or_else(|| "no room for the session's memory in its address space".to_owned())?;
-        let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(bias));
+        let live = |at: LinkAddr| at + bias;
         let map = |fd: &Arc<OwnedFd>, offset, len, addr, prot, shared| FileMap {
             fd: fd.clone(),
             offset,
@@ -172,6 +172,6 @@ pub fn called(pid: Pid, given: &Path, real: PathBuf) -> PathBuf {
 }
 
 /// What the loader adds to `image`'s link addresses in a process whose entry is at `entry`.
-fn load_bias(image: &Image, entry: LiveAddr) -> u64 {
-    entry.0.wrapping_sub(image.entry().0)
+fn load_bias(image: &Image, entry: LiveAddr) -> LoadBias {
+    entry - image.entry()
 }

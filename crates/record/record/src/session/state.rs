@@ -1,6 +1,6 @@
 //! What is known of threads, processes and injections on their way.
 
-use fettle_types::Pid;
+use fettle_types::{LoadBias, Pid};
 
 use crate::libraries::Space;
 use crate::task;
@@ -24,7 +24,7 @@ pub(super) struct Pending {
     pub(super) slot: u32,
     pub(super) slots_at: u64,
     pub(super) module: usize,
-    pub(super) bias: u64,
+    pub(super) bias: LoadBias,
 }
 
 /// What is known of a thread with a slot.

@@ -1,4 +1,5 @@
 use fettle_live::Growth;
+use fettle_types::LoadBias;
 
 use super::*;
 use crate::modules::{ModuleOptions, Modules};
@@ -36,7 +37,7 @@ fn linked(options: ModuleOptions, path: &Path) -> (Vec<u8>, bool) {
     let mut modules = Modules::new(options);
     let module = modules.get(path, path).unwrap();
     let space = AddressSpace { maps: &[], growth: Growth::default() };
-    let placed = modules.place(module, 0x5555_5555_4000, space).unwrap();
+    let placed = modules.place(module, LoadBias(0x5555_5555_4000), space).unwrap();
     let linked = &placed.linked;
     let mut bytes = linked.text.clone();
     bytes.extend_from_slice(&linked.constants);
@@ -143,7 +144,7 @@ fn damaged_entries_are_made_anew() {
                 let image = crate::modules::open_image(path).unwrap();
                 let parameters = fettle_rewrite::LinkParameters {
                     text_at: fettle_image::LinkAddr(0x10_0000),
-                    load_bias: 0,
+                    load_bias: LoadBias::NONE,
                     first_function: 0,
                     accumulators: 0,
                     counters: 0,
