@@ -2,7 +2,7 @@
 //!
 //! A process and a thread are one kind of number to the kernel, and the first thread of a process has the
 //! process's. Where processes are stopped and changed, parameters and fields are `Pid` and `Tid`. What the loader adds
-//! to link addresses is no address, and a `LoadBias` everywhere.
+//! to link addresses is no address, and a `LoadBias` everywhere. Slots and modules of a recording are both counted from 0.
 
 use std::sync::LazyLock;
 
@@ -25,6 +25,9 @@ struct Kind {
 /// Where numbers of processes and threads have types.
 const CHANGED: &[&str] = &["crates/process/live/", "crates/record/record/", "crates/tune/"];
 
+/// Where numbers of slots and modules have types; elsewhere they are those of a trace's tables, or of a list's own.
+const RECORDED: &[&str] = &["crates/record/record/"];
+
 const KINDS: &[Kind] = &[
     Kind {
         names: "pids?",
@@ -43,6 +46,18 @@ const KINDS: &[Kind] = &[
         bare: "[iu](?:64|size)",
         right: "fettle_types::LoadBias",
         folders: &["crates/", "fuzz/"],
+    },
+    Kind {
+        names: "slot",
+        bare: "(?:u32|usize)",
+        right: "fettle_record::numbers::SlotIndex",
+        folders: RECORDED,
+    },
+    Kind {
+        names: "module",
+        bare: "(?:u32|usize)",
+        right: "fettle_record::numbers::ModuleIndex",
+        folders: RECORDED,
     },
 ];
 
@@ -122,6 +137,15 @@ mod tests {
         {
             assert_eq!(problems_of(name, &format!("fn f({bare}) {{}}")).len(), 1, "{bare}");
         }
+    }
+
+    #[test]
+    fn bare_slots_and_modules_are_found_where_they_are_recorded() {
+        let text = "struct A {\n    next_slot: u32,\n    module: usize,\n    slots: u32,\n}\n";
+        let name = "crates/record/record/src/a.rs";
+        let lines: Vec<String> = problems_of(name, text).into_iter().map(|(at, _)| at).collect();
+        assert_eq!(lines, [format!("{name}:2"), format!("{name}:3")]);
+        assert_eq!(problems_of("crates/data/trace/src/a.rs", text), []);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
 use crate::ahead::{Ahead, Far, OnPreparing};
 use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::cache::{Plans, Wanted};
+use crate::numbers::ModuleIndex;
 use crate::room::{AddressSpace, find_room, raised_heap};
 use crate::segment_base;
 use crate::select::Selection;
@@ -216,7 +217,7 @@ impl SlotOffsets {
 pub struct Modules {
     options: Arc<ModuleOptions>,
     ahead: Ahead<FileId, Result<Made, ModuleError>>,
-    by_file: HashMap<FileId, Result<usize, String>>,
+    by_file: HashMap<FileId, Result<ModuleIndex, String>>,
     all: Vec<Module>,
     functions: u32,
     counters: u32,
@@ -407,6 +408,11 @@ impl Modules {
         }
     }
 
+    /// One of them.
+    pub fn at(&self, module: ModuleIndex) -> &Module {
+        &self.all[module.place()]
+    }
+
     /// All modules so far.
     pub fn all(&self) -> &[Module] {
         &self.all
@@ -460,7 +466,7 @@ impl Modules {
     /// # Errors
     ///
     /// When it cannot be recorded. A file that failed once fails again.
-    pub fn get(&mut self, path: &Path, open_at: &Path) -> Result<usize, ModuleError> {
+    pub fn get(&mut self, path: &Path, open_at: &Path) -> Result<ModuleIndex, ModuleError> {
         let read = |error| ModuleError::Read { path: path.to_owned(), error };
         let file = FileId::of(open_at).map_err(read)?;
         if let Some(known) = self.by_file.get(&file) {
@@ -473,7 +479,7 @@ impl Modules {
 
     /// Requests for the module of a file get this one from now on: it is what [`Modules::get`] would
     /// make of it.
-    pub fn is_of(&mut self, module: usize, file: FileId) {
+    pub fn is_of(&mut self, module: ModuleIndex, file: FileId) {
         self.by_file.insert(file, Ok(module));
     }
 
@@ -488,11 +494,11 @@ impl Modules {
         path: &Path,
         called: &Path,
         open_at: &Path,
-    ) -> Result<usize, ModuleError> {
+    ) -> Result<ModuleIndex, ModuleError> {
         let before = self.all.len();
         let module = self.get(path, open_at)?;
-        let row = &mut self.all[module];
-        if module == before {
+        let row = &mut self.all[module.place()];
+        if module.place() == before {
             row.path = called.to_owned();
         } else if row.path != called {
             row.path = path.to_owned();
@@ -524,7 +530,12 @@ impl Modules {
         self.ahead.begin(file, path, make);
     }
 
-    fn make(&mut self, file: FileId, path: &Path, open_at: &Path) -> Result<usize, ModuleError> {
+    fn make(
+        &mut self,
+        file: FileId,
+        path: &Path,
+        open_at: &Path,
+    ) -> Result<ModuleIndex, ModuleError> {
         self.begin_file(file, path, open_at);
         let made = self.ahead.take(file).expect("it has begun")?;
         self.work.add(made.work);
@@ -543,7 +554,7 @@ impl Modules {
         image: Image,
         plan: Arc<Plan>,
         arguments: Recorded,
-    ) -> Result<usize, ModuleError> {
+    ) -> Result<ModuleIndex, ModuleError> {
         let (first_function, first_counter) = (self.functions, self.counters);
         let functions = first_function + plan.functions.len() as u32;
         let counters = first_counter.saturating_add(plan.counters);
@@ -551,8 +562,9 @@ impl Modules {
             return Err(ModuleError::TooManyFunctions(path.to_owned()));
         }
         (self.functions, self.counters) = (functions, counters);
+        let module = ModuleIndex(self.all.len() as u32);
         self.all.push(Module {
-            id: self.all.len() as u32,
+            id: module.get(),
             path: path.to_owned(),
             image,
             plan,
@@ -561,18 +573,18 @@ impl Modules {
             arguments,
             linked: HashMap::new(),
         });
-        Ok(self.all.len() - 1)
+        Ok(module)
     }
 
     /// Where the heap of a program that has not run yet is to begin, so that a module's rewritten text
     /// gets its best address; `None` if it has that.
     pub fn raised_heap(
         &self,
-        module: usize,
+        module: ModuleIndex,
         load_bias: LoadBias,
         space: AddressSpace<'_>,
     ) -> Option<LiveAddr> {
-        let module = &self.all[module];
+        let module = &self.all[module.place()];
         let size = fettle_rewrite::link::footprint(&module.plan, &module.image);
         raised_heap(&module.image, load_bias, size, space)
     }
@@ -584,12 +596,12 @@ impl Modules {
     /// When there is no room or a memory file cannot be had.
     pub fn place(
         &mut self,
-        module: usize,
+        module: ModuleIndex,
         load_bias: LoadBias,
         space: AddressSpace<'_>,
     ) -> Result<Arc<Placed>, ModuleError> {
         let options = &self.options;
-        let module = &mut self.all[module];
+        let module = &mut self.all[module.place()];
         let size = fettle_rewrite::link::footprint(&module.plan, &module.image);
         let text_at = find_room(&module.image, load_bias, size, space)
             .ok_or_else(|| ModuleError::NoRoom(module.path.clone()))?;

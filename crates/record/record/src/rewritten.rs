@@ -1,12 +1,13 @@
 //! Rewritten text in a process.
 
+use crate::numbers::ModuleIndex;
 use fettle_types::{LiveAddr, LoadBias};
 
 /// Rewritten text where a process has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Rewritten {
     /// Which module of the session it is of.
-    pub module: usize,
+    pub module: ModuleIndex,
     /// Where it begins.
     pub text: LiveAddr,
     /// Its bytes.

@@ -28,6 +28,7 @@ use crate::cost::SampleCost;
 use crate::estimate::{Estimate, Sample};
 use crate::fit::{Known, Thread, Times, fit};
 use crate::modules::Module;
+use crate::numbers::ModuleIndex;
 use crate::perf::Place;
 use crate::places::{Code, Places};
 use crate::switches::Out;
@@ -37,7 +38,7 @@ use crate::switches::Out;
 struct Region {
     start: u64,
     end: u64,
-    module: usize,
+    module: ModuleIndex,
 }
 
 /// What samples have given so far.
@@ -107,7 +108,7 @@ impl Sampled {
     }
 
     /// Rewritten text of `module` lies at `start` in process `pid`.
-    pub fn add_code(&mut self, pid: Pid, start: u64, len: u64, module: usize) {
+    pub fn add_code(&mut self, pid: Pid, start: u64, len: u64, module: ModuleIndex) {
         let regions = self.regions.entry(pid).or_default();
         // What lay there was closed.
         regions.retain(|r| r.end <= start || start + len <= r.start);
@@ -216,7 +217,7 @@ fn code_at(regions: &[Region], address: u64, modules: &[Module]) -> Code {
     let inside = |region: &&Region| region.start <= address && address < region.end;
     let Some(region) = regions.iter().find(inside) else { return Code::Other };
     let function = || {
-        let module = modules.get(region.module)?;
+        let module = modules.get(region.module.place())?;
         let offset = u32::try_from(address - region.start).ok()?;
         Some(module.first_function + module.plan.function_at(offset)? as u32)
     };

@@ -17,6 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::numbers::SlotIndex;
 use fettle_abi::block::{self, Accumulator, Alive, Clock, MirrorFrame, ThreadBlock};
 use fettle_abi::locking::{self, Blame, Edge, Event, HEAD_WORDS, HeadWord, Row};
 use fettle_abi::ring::{Policy, RingCursors};
@@ -61,8 +62,8 @@ impl SlotLayout {
 
     /// Offset of a slot. The last one, behind those that are distinguished, is for threads without a
     /// slot of their own.
-    fn at(&self, slot: u32) -> u64 {
-        self.head() + self.stride() * u64::from(slot)
+    fn at(&self, slot: SlotIndex) -> u64 {
+        self.head() + self.stride() * u64::from(slot.get())
     }
 
     /// Bytes in front of the slots.
@@ -72,7 +73,7 @@ impl SlotLayout {
 
     /// Bytes of the whole.
     pub fn size(&self) -> u64 {
-        self.at(self.slots + 1)
+        self.at(SlotIndex(self.slots).next())
     }
 
     /// The same with no more slots than a file of `size` bytes holds, and the one for all others.
@@ -314,7 +315,7 @@ impl Slots {
             self.head(at + 4).store((value >> 32) as u32, Ordering::Relaxed);
         };
         word(offset_of!(locking::Info, stride), self.layout.stride());
-        word(offset_of!(locking::Info, slots_at), self.layout.at(0));
+        word(offset_of!(locking::Info, slots_at), self.layout.at(SlotIndex(0)));
         word(offset_of!(locking::Info, table_at), u64::from(self.layout.counters_at()));
         let high = locking::HEAD_INFO as usize + offset_of!(locking::Info, slots_high);
         self.head(high).fetch_max(slots, Ordering::Relaxed);
@@ -336,7 +337,7 @@ impl Slots {
     /// # Errors
     ///
     /// When the memory file cannot be read.
-    pub fn lock_table(&self, slot: u32) -> io::Result<ThreadTable> {
+    pub fn lock_table(&self, slot: SlotIndex) -> io::Result<ThreadTable> {
         let mut table = ThreadTable::default();
         if !self.layout.locks {
             return Ok(table);
@@ -403,7 +404,7 @@ impl Slots {
         &self.layout
     }
 
-    fn base(&self, slot: u32) -> *mut u8 {
+    fn base(&self, slot: SlotIndex) -> *mut u8 {
         let offset = self.layout.at(slot);
         assert!(offset + self.layout.stride() <= self.len.get(), "a slot that was prepared");
         // SAFETY: the offset is inside the file (asserted), and so inside the mapping, which is
@@ -411,7 +412,7 @@ impl Slots {
         unsafe { self.map.as_mut_ptr().add(offset as usize) }
     }
 
-    fn word(&self, slot: u32, offset: usize) -> &AtomicU64 {
+    fn word(&self, slot: SlotIndex, offset: usize) -> &AtomicU64 {
         assert!(offset + 8 <= self.layout.stride() as usize && offset.is_multiple_of(8));
         // SAFETY: inside the slot (asserted) and aligned; the memory is mapped as long as `self`, and
         // any bits are a valid u64. Other processes write it at any time, which atomics allow.
@@ -424,7 +425,7 @@ impl Slots {
     }
 
     /// The ring of a slot, as words.
-    fn ring(&self, slot: u32) -> &[AtomicU64] {
+    fn ring(&self, slot: SlotIndex) -> &[AtomicU64] {
         let words = self.layout.ring_bytes as usize / 8;
         // SAFETY: the ring lies inside the slot, page-aligned, and is `ring_bytes` long; the memory is
         // mapped as long as `self`, and any bits are valid. Other processes write it at any time, which
@@ -437,14 +438,14 @@ impl Slots {
 
     /// Prepares an empty slot for a thread whose process has the memory mapped at `mapped_at`;
     /// gives the `gs` base. `None` if there is no memory for it.
-    pub fn prepare(&self, slot: u32, pid: Pid, tid: Tid, mapped_at: u64) -> Option<u64> {
+    pub fn prepare(&self, slot: SlotIndex, pid: Pid, tid: Tid, mapped_at: u64) -> Option<u64> {
         self.prepare_as(slot, Some((pid, tid)), mapped_at, mapped_at + ALIVE_AT)
     }
 
     /// The `gs` base for a thread that has no slot of its own. Many may have the same at once, so what
     /// they leave there is never read. `None` if that cannot be had.
     pub fn shared_block(&self, mapped_at: u64) -> Option<u64> {
-        let slot = self.layout.slots;
+        let slot = SlotIndex(self.layout.slots);
         match self.shared_by.get() {
             None => {
                 let nobody = mapped_at + NOBODY_AT;
@@ -459,12 +460,12 @@ impl Slots {
 
     fn prepare_as(
         &self,
-        slot: u32,
+        slot: SlotIndex,
         owner: Option<(Pid, Tid)>,
         mapped_at: u64,
         alive: u64,
     ) -> Option<u64> {
-        let end = self.layout.at(slot + 1);
+        let end = self.layout.at(slot.next());
         if end > self.len.get() {
             self.file.set_len(end).ok()?;
             self.len.set(end);
@@ -474,7 +475,7 @@ impl Slots {
         let block = ThreadBlock {
             magic: MAGIC,
             version: VERSION,
-            slot,
+            slot: slot.get(),
             pid,
             tid,
             address,
@@ -490,7 +491,7 @@ impl Slots {
                 consumer_beat: 1,
                 ..RingCursors::default()
             },
-            random: 0x9e37_79b9_7f4a_7c15 ^ u64::from(slot) << 32 ^ u64::from(tid),
+            random: 0x9e37_79b9_7f4a_7c15 ^ u64::from(slot.get()) << 32 ^ u64::from(tid),
             accumulators: u64::from(self.layout.accumulators_at()),
             records: u64::from(self.mode == Mode::Events),
             top_stack_pointer: match self.mode {
@@ -507,7 +508,7 @@ impl Slots {
         // yet; `ThreadBlock` is plain data.
         unsafe { self.base(slot).cast::<ThreadBlock>().write(block) };
         fence(Ordering::SeqCst);
-        self.publish_layout(if slot < self.layout.slots { slot + 1 } else { 0 });
+        self.publish_layout(if slot.get() < self.layout.slots { slot.next().get() } else { 0 });
         Some(address)
     }
 
@@ -515,7 +516,7 @@ impl Slots {
     /// functions. Where calls are timed, these go on in the child as calls that begin at the fork,
     /// `now`: what was before is the parent's. They are given with where each is, as in
     /// [`SlotTotals::open`].
-    pub fn copy_frames(&self, parent: u32, child: u32, now: u64) -> Vec<(u32, u64)> {
+    pub fn copy_frames(&self, parent: SlotIndex, child: SlotIndex, now: u64) -> Vec<(u32, u64)> {
         let used = self.word(parent, std::mem::offset_of!(ThreadBlock, mirror_used));
         let used = used.load(Ordering::Acquire).min(u64::from(block::MIRROR_BYTES));
         for offset in (0..used as usize).step_by(8) {
@@ -541,7 +542,12 @@ impl Slots {
     }
 
     /// Lets the frames of `slot`, of so many bytes, begin anew, when so many calls have `ended`.
-    fn begin_frames(&self, slot: u32, (used, ended): (u64, u64), now: u64) -> Vec<(u32, u64)> {
+    fn begin_frames(
+        &self,
+        slot: SlotIndex,
+        (used, ended): (u64, u64),
+        now: u64,
+    ) -> Vec<(u32, u64)> {
         use std::mem::offset_of;
         // A child has used no CPU time yet.
         let now = if self.mode == Mode::Cpu { 0 } else { now };
@@ -564,7 +570,7 @@ impl Slots {
 
     /// Lets sampled calls and checkpoint frames of `slot`, of so many bytes, begin anew: an exit finds
     /// what is on top, and no time before the fork is the child's.
-    fn begin_samples(&self, slot: u32, used: u64, now: u64) {
+    fn begin_samples(&self, slot: SlotIndex, used: u64, now: u64) {
         use std::mem::offset_of;
         let frame = size_of::<MirrorFrame>();
         let word = |at, field| self.word(slot, block::MIRROR as usize + at + field);
@@ -588,7 +594,7 @@ impl Slots {
     /// Those of `take`; what it did not take is counted as taken.
     pub fn drain<E>(
         &self,
-        slot: u32,
+        slot: SlotIndex,
         ended: bool,
         mut take: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<u64, E> {
@@ -649,7 +655,7 @@ impl Slots {
     /// # Errors
     ///
     /// When the memory file cannot be read.
-    pub fn totals(&self, slot: u32, functions: u32, counters: u32) -> io::Result<SlotTotals> {
+    pub fn totals(&self, slot: SlotIndex, functions: u32, counters: u32) -> io::Result<SlotTotals> {
         use std::mem::offset_of;
         let word = |offset| self.word(slot, offset).load(Ordering::Acquire);
         let mut totals = SlotTotals {
@@ -693,7 +699,7 @@ impl Slots {
     /// Reads through the file, which does not fill holes as reading memory would.
     fn nonzero<const WORDS: usize>(
         &self,
-        slot: u32,
+        slot: SlotIndex,
         from: u64,
         len: u64,
         mut visit: impl FnMut(u32, [u64; WORDS]),
@@ -731,7 +737,7 @@ impl Slots {
     }
 
     /// Empties a slot for its next thread.
-    pub fn clear(&self, slot: u32) {
+    pub fn clear(&self, slot: SlotIndex) {
         let offset = self.layout.at(slot);
         // SAFETY: punching a hole in a file that we own; the range is inside it. Failing leaves
         // old numbers, so the slot is zeroed by hand then.
@@ -750,7 +756,7 @@ impl Slots {
     }
 
     /// Notifies waiting producers that the ring has no reader any more.
-    pub fn close(&self, slot: u32) {
+    pub fn close(&self, slot: SlotIndex) {
         self.word(
             slot,
             std::mem::offset_of!(ThreadBlock, ring)

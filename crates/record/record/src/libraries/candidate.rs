@@ -8,6 +8,7 @@ use fettle_live::{FileMap, Region, Request};
 use fettle_types::{LiveAddr, LoadBias};
 
 use crate::modules::Placed;
+use crate::numbers::ModuleIndex;
 
 use super::layout::{CODE, CONSTANTS};
 
@@ -17,7 +18,7 @@ pub(super) struct Candidate {
     pub(super) dynamic: u64,
     pub(super) bias: LoadBias,
     pub(super) path: PathBuf,
-    pub(super) module: usize,
+    pub(super) module: ModuleIndex,
     pub(super) placed: Arc<Placed>,
     /// Its rewritten text is written into memory of the process's own, which could not open our file:
     /// another user's cannot, nor one that has given up rights.

@@ -266,7 +266,7 @@ impl Space {
     ) -> Result<Option<Candidate>, String> {
         let Some(file) = self.file_of(new, path, stop, maps)? else { return Ok(None) };
         let module = modules.get(path, &file).map_err(|e| e.to_string())?;
-        let plan = &modules.all()[module].plan;
+        let plan = &modules.at(module).plan;
         if plan.functions.is_empty() {
             // Data only, or nothing that the user asked for, is no reason to say something.
             let left_out = plan.skipped.iter().any(|s| s.reason == SkipReason::NotSelected);

@@ -170,7 +170,7 @@ impl Space {
             let failed = mapped.iter().find_map(|result| result.as_ref().err());
             let result = match failed {
                 Some(error) => Err(error.to_string()),
-                None => self.lead(library, &modules.all()[library.module], visit),
+                None => self.lead(library, modules.at(library.module), visit),
             };
             let parts = library.regions();
             match result {

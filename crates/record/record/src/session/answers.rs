@@ -71,7 +71,7 @@ impl Session for Recorder<'_> {
         let module = self.modules.get_as(&stop.executable, &executed_as(stop), Path::new(&exe));
         let Ok(module) = module else { return false };
         let modules = &self.modules;
-        let has = || leaks::has_run_time(&modules.all()[module].image);
+        let has = || leaks::has_run_time(&modules.at(module).image);
         *self.with_leak_checks.entry(module).or_insert_with(has) && leaks::are_wanted(stop.pid)
     }
 
@@ -111,7 +111,7 @@ impl Session for Recorder<'_> {
                 self.executed_unreadable(pid);
             };
         };
-        let path = self.modules.all()[pending.module].path.display().to_string();
+        let path = self.modules.at(pending.module).path.display().to_string();
         match result {
             Ok(()) => {
                 if let Some(process) = self.processes.get_mut(&pid) {
@@ -122,7 +122,7 @@ impl Session for Recorder<'_> {
                 self.map_locks(pid);
                 if pending.probed {
                     self.done.mappings.push(Mapping {
-                        module: pending.module as u32,
+                        module: pending.module.get(),
                         pid: pid.unsigned(),
                         base: pending.bias.get(),
                     });

@@ -19,6 +19,7 @@ use crate::libraries::{Libraries, UndoRecorder};
 use crate::locking::Locking;
 use crate::modules::Modules;
 use crate::naming;
+use crate::numbers::{ModuleIndex, SlotIndex};
 use crate::rewritten::Rewritten;
 use crate::sampled::Sampled;
 use crate::short::MinDuration;
@@ -38,13 +39,13 @@ pub struct Recorder<'a> {
     writer: Option<TraceWriter>,
     /// Why the trace can take no more, once it cannot.
     pub write_error: Option<fettle_trace::Error>,
-    free: Vec<u32>,
-    next_slot: u32,
+    free: Vec<SlotIndex>,
+    next_slot: SlotIndex,
     threads: HashMap<Tid, ThreadState>,
     processes: HashMap<Pid, ProcessState>,
     pending: HashMap<Pid, Pending>,
     /// For modules that were executed, whether they have a run-time that looks for leaks.
-    with_leak_checks: HashMap<usize, bool>,
+    with_leak_checks: HashMap<ModuleIndex, bool>,
     /// What processes have that run already, if those are recorded.
     attached: Option<Attached>,
     /// What samples say of callers, in the mode that samples.
@@ -148,7 +149,7 @@ impl<'a> Recorder<'a> {
             writer: Some(writer),
             write_error: None,
             free: Vec::new(),
-            next_slot: 0,
+            next_slot: SlotIndex(0),
             threads: HashMap::new(),
             processes: HashMap::new(),
             pending: HashMap::new(),
@@ -252,7 +253,7 @@ impl<'a> Recorder<'a> {
     /// A module of a process has its rewritten text mapped.
     fn mapped(&mut self, pid: Pid, code: &Rewritten) {
         let Rewritten { module, text, text_len, bias } = code;
-        let (module_id, process) = (*module as u32, pid.unsigned());
+        let (module_id, process) = (module.get(), pid.unsigned());
         self.done.mappings.push(Mapping { module: module_id, pid: process, base: bias.get() });
         if let Some(sampled) = &mut self.sampled {
             sampled.add_code(pid, text.0, *text_len, *module);

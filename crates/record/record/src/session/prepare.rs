@@ -11,6 +11,7 @@ use fettle_live::{ExecStop, FaultStop, FileMap, Injection, LiveAddr};
 use fettle_types::{LoadBias, Pid};
 
 use crate::libraries::{CODE, CONSTANTS, DATA};
+use crate::numbers::ModuleIndex;
 use crate::room::{AddressSpace, find_gap, slots_from};
 use crate::slots::ALIVE_AT;
 
@@ -27,9 +28,9 @@ impl<'a> Recorder<'a> {
             .modules
             .get_as(&stop.executable, &executed_as(stop), Path::new(&exe))
             .map_err(|e| e.to_string())?;
-        let image = &self.modules.all()[module].image;
+        let image = &self.modules.at(module).image;
         let bias = load_bias(image, stop.auxv.entry);
-        let probed = !self.modules.all()[module].plan.functions.is_empty();
+        let probed = !self.modules.at(module).plan.functions.is_empty();
         let libraries = self.libraries.wanted() && self.alive.is_some();
         if !probed && !libraries {
             return Err(self.why_no_probe(module).to_owned());
@@ -98,8 +99,8 @@ impl<'a> Recorder<'a> {
         Ok(injection)
     }
 
-    fn why_no_probe(&self, module: usize) -> &'static str {
-        let skipped = &self.modules.all()[module].plan.skipped;
+    fn why_no_probe(&self, module: ModuleIndex) -> &'static str {
+        let skipped = &self.modules.at(module).plan.skipped;
         match skipped.iter().any(|s| s.reason == SkipReason::NotSelected) {
             true => "it has none of the functions that are asked for",
             false => "it has no function to probe",

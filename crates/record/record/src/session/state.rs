@@ -3,6 +3,7 @@
 use fettle_types::{LoadBias, Pid};
 
 use crate::libraries::Space;
+use crate::numbers::{ModuleIndex, SlotIndex};
 use crate::task;
 
 /// What is known of a process.
@@ -21,16 +22,16 @@ pub(super) struct Pending {
     pub(super) space: Option<Space>,
     /// The main program has rewritten text.
     pub(super) probed: bool,
-    pub(super) slot: u32,
+    pub(super) slot: SlotIndex,
     pub(super) slots_at: u64,
-    pub(super) module: usize,
+    pub(super) module: ModuleIndex,
     pub(super) bias: LoadBias,
 }
 
 /// What is known of a thread with a slot.
 pub(super) struct ThreadState {
     pub(super) index: u32,
-    pub(super) slot: u32,
+    pub(super) slot: SlotIndex,
     pub(super) pid: Pid,
     pub(super) start_tsc: u64,
     /// CPU time that it had used before.

@@ -9,6 +9,7 @@ use fettle_types::{Pid, Tid};
 
 use crate::clock;
 use crate::locking;
+use crate::numbers::SlotIndex;
 use crate::sampled;
 use crate::slots::SlotTotals;
 use crate::switches::{Out, Switches};
@@ -54,20 +55,20 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    pub(super) fn take_slot(&mut self) -> Option<u32> {
+    pub(super) fn take_slot(&mut self) -> Option<SlotIndex> {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
         }
         let slot = self.next_slot;
-        if slot >= self.slots.layout().slots {
+        if slot.get() >= self.slots.layout().slots {
             self.done.without_slot += 1;
             return None;
         }
-        self.next_slot += 1;
+        self.next_slot = slot.next();
         Some(slot)
     }
 
-    pub(super) fn open_thread(&mut self, pid: Pid, tid: Tid, slot: u32) {
+    pub(super) fn open_thread(&mut self, pid: Pid, tid: Tid, slot: SlotIndex) {
         let index = self.done.threads.len() as u32;
         let start_tsc = clock::tsc();
         let account = task::account(pid, tid);

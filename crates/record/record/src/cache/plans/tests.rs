@@ -42,7 +42,7 @@ fn linked(options: ModuleOptions, path: &Path) -> (Vec<u8>, bool) {
     let mut bytes = linked.text.clone();
     bytes.extend_from_slice(&linked.constants);
     bytes.extend_from_slice(format!("{:?} {:?}", linked.text_at, linked.writes).as_bytes());
-    let module = &modules.all()[module];
+    let module = modules.at(module);
     let plan = &module.plan;
     bytes.extend_from_slice(format!("{:?} {:?}", plan.functions, plan.skipped).as_bytes());
     (bytes, modules.work.from_cache > 0)
