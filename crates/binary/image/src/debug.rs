@@ -47,18 +47,23 @@ fn build_id_note(notes: &[u8]) -> Option<std::ops::Range<usize>> {
 /// `.gnu_debuglink`: file name, NUL, padding, CRC-32 of the debug file.
 pub(crate) fn debug_link(elf: &Elf) -> Option<(String, u32)> {
     let data = elf.section_data(elf.section(".gnu_debuglink")?)?;
-    let name_len = data.iter().position(|&byte| byte == 0)?;
-    let name = String::from_utf8_lossy(&data[..name_len]).into_owned();
-    let crc = raw::u32(data, (name_len + 1).next_multiple_of(4))?;
+    let (name, _) = split_at_nul(data)?;
+    let crc = raw::u32(data, (name.len() + 1).next_multiple_of(4))?;
+    let name = String::from_utf8_lossy(name).into_owned();
     (!name.is_empty()).then_some((name, crc))
 }
 
 /// `.gnu_debugaltlink`: file name, NUL, build ID of the file with shared debug information.
 pub(crate) fn debug_alt(elf: &Elf) -> Option<(String, Vec<u8>)> {
     let data = elf.section_data(elf.section(".gnu_debugaltlink")?)?;
-    let name_len = data.iter().position(|&byte| byte == 0)?;
-    let name = String::from_utf8_lossy(&data[..name_len]).into_owned();
-    Some((name, data[name_len + 1..].to_vec()))
+    let (name, build_id) = split_at_nul(data)?;
+    Some((String::from_utf8_lossy(name).into_owned(), build_id.to_vec()))
+}
+
+/// What is before the first NUL, and what is behind it.
+fn split_at_nul(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (name, rest) = data.split_at_checked(data.iter().position(|&byte| byte == 0)?)?;
+    Some((name, rest.strip_prefix(&[0])?))
 }
 
 /// `.gnu_debugdata`, decompressed: an ELF file with a symbol table and little else.

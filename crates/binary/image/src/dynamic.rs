@@ -193,7 +193,7 @@ fn gnu_hash_symbol_count(table: &[u8]) -> Option<usize> {
 /// A table in memory, cut to what the file really has.
 fn table(elf: &Elf, (addr, size): (LinkAddr, u64)) -> Option<&[u8]> {
     let rest = elf.read_from(addr)?;
-    Some(&rest[..rest.len().min(usize::try_from(size).unwrap_or(usize::MAX))])
+    Some(raw::first(rest, usize::try_from(size).unwrap_or(usize::MAX)))
 }
 
 /// All dynamic relocations, sorted by address.

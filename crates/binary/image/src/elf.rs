@@ -184,7 +184,7 @@ pub(crate) struct Elf {
     /// In file order: other tables refer to sections by index.
     pub sections: Vec<Section>,
     /// Indices of sections in memory, sorted by address.
-    by_addr: Vec<u32>,
+    by_addr: Vec<(LinkAddr, u32)>,
     pub tls: Option<Segment>,
     pub interpreter: Option<String>,
     pub dynamic: Option<Segment>,
@@ -286,9 +286,9 @@ impl Elf {
             }
         }
         segments.sort_by_key(|segment| segment.start);
-        for pair in segments.windows(2) {
-            if pair[1].start < pair[0].end() {
-                warnings.push(Warning::SegmentsOverlap(pair[1].start));
+        for (segment, next) in segments.iter().zip(segments.iter().skip(1)) {
+            if next.start < segment.end() {
+                warnings.push(Warning::SegmentsOverlap(next.start));
             }
         }
 
@@ -297,15 +297,15 @@ impl Elf {
             let text = bytes.split(|&byte| byte == 0).next()?;
             std::str::from_utf8(text).ok().filter(|text| !text.is_empty()).map(str::to_owned)
         });
-        let mut by_addr: Vec<u32> = (0u32..)
+        let mut by_addr: Vec<(LinkAddr, u32)> = (0u32..)
             .zip(&sections)
             .filter(|(_, section)| {
                 let phantom = section.is_tls() && section.kind == SectionKind::Nobits;
                 section.is_alloc() && section.size > 0 && !phantom
             })
-            .map(|(index, _)| index)
+            .map(|(index, section)| (section.start, index))
             .collect();
-        by_addr.sort_by_key(|&index| sections[index as usize].start);
+        by_addr.sort_by_key(|(start, _)| *start);
         let code = Code::of(&sections, &segments);
         if kind == Kind::Relocatable {
             segments.clear();
@@ -350,10 +350,9 @@ impl Elf {
 
     /// The section in memory that holds `addr`.
     pub(crate) fn section_at(&self, addr: LinkAddr) -> Option<&Section> {
-        let sections = &self.sections;
-        let after = self.by_addr.partition_point(|&i| sections[i as usize].start <= addr);
-        let index = *self.by_addr.get(after.checked_sub(1)?)?;
-        Some(&sections[index as usize]).filter(|section| section.contains(addr))
+        let after = self.by_addr.partition_point(|(start, _)| *start <= addr);
+        let (_, index) = self.by_addr.get(after.checked_sub(1)?)?;
+        self.sections.get(*index as usize).filter(|section| section.contains(addr))
     }
 
     /// The loadable segment that holds `addr`.
@@ -442,8 +441,7 @@ fn check_identity(data: &[u8]) -> Result<(), Error> {
         || Error::Truncated { what: "the ELF header".into(), end: 64, len: data.len() as u64 };
     let (&class, &order) = data.get(4).zip(data.get(5)).ok_or_else(truncated)?;
     let big = order == elf::ELFDATA2MSB.0;
-    let code = data.get(18..20).ok_or_else(truncated)?;
-    let code = [code[0], code[1]];
+    let code = data.get(18..).and_then(<[u8]>::first_chunk).copied().ok_or_else(truncated)?;
     let machine = if big { u16::from_be_bytes(code) } else { u16::from_le_bytes(code) };
     let name = machine_name(machine);
     if class == elf::ELFCLASS32.0 {

@@ -13,7 +13,7 @@ use crate::elf::SectionKind;
 use crate::function_range::{Evidence, FunctionRange};
 use crate::image::Image;
 use crate::symbols::{is_nameworthy, preference};
-use crate::{Fde, LinkAddr, Symbol, SymbolKind, plt};
+use crate::{Fde, LinkAddr, Symbol, SymbolKind, plt, raw};
 
 /// A place where a function is said to start.
 struct Start<'a> {
@@ -33,7 +33,8 @@ impl Image {
     /// that begin in the middle of another function, which are no [`FunctionRange`].
     pub fn function_symbols(&self) -> impl Iterator<Item = &Symbol> {
         let groups = self.symbols.chunk_by(|a, b| a.addr == b.addr);
-        let of_code = groups.filter(|group| self.elf.is_code(group[0].addr));
+        let of_code = groups
+            .filter(|group| group.first().is_some_and(|symbol| self.elf.is_code(symbol.addr)));
         of_code.filter_map(|group| {
             group.iter().filter(|symbol| symbol.is_function()).min_by_key(|s| preference(s))
         })
@@ -58,8 +59,9 @@ impl Image {
         }
         // A signal trampoline's entry starts one byte early; other entries may hold several
         // functions of assembly. The nearest symbol below tells which.
-        let after = function.interior.partition_point(|&start| start <= addr);
-        let start = function.interior[..after].last().or(function.interior.first())?;
+        let interior = &function.interior;
+        let after = interior.partition_point(|&start| start <= addr);
+        let start = interior.get(after.saturating_sub(1))?;
         let symbols = self.symbols_at(*start).iter();
         let best = symbols.filter(|s| s.is_function()).min_by_key(|s| preference(s))?;
         Some(&best.name)
@@ -105,7 +107,8 @@ fn excluded_ranges(image: &Image) -> Vec<Range<LinkAddr>> {
 
 fn is_excluded(excluded: &[Range<LinkAddr>], addr: LinkAddr) -> bool {
     let after = excluded.partition_point(|range| range.start <= addr);
-    after > 0 && excluded[after - 1].contains(&addr)
+    let below = after.checked_sub(1).and_then(|below| excluded.get(below));
+    below.is_some_and(|range| range.contains(&addr))
 }
 
 /// Start of the first excluded range at or above `addr`.
@@ -161,7 +164,7 @@ fn starts<'a>(image: &'a Image, excluded: &[Range<LinkAddr>]) -> Vec<Start<'a>> 
         starts.extend(is_start.then_some(start));
     };
     for group in symbols.chunk_by(|a, b| a.addr == b.addr) {
-        let addr = group[0].addr;
+        let Some(addr) = group.first().map(|symbol| symbol.addr) else { continue };
         // Assembly often leaves the type out. A local label may be anything; a global one is
         // there for others to call.
         let usable = |symbol: &&Symbol| {
@@ -227,9 +230,9 @@ fn init_targets(image: &Image) -> Vec<LinkAddr> {
     let mut targets = Vec::new();
     for (start, size) in arrays {
         let Some(rest) = image.elf.read_from(start) else { continue };
-        let len = rest.len().min(usize::try_from(size).unwrap_or(usize::MAX));
-        for (slot, word) in (0u64..).zip(rest[..len].chunks_exact(8)) {
-            let word = crate::raw::u64(word, 0).unwrap_or_default();
+        let array = raw::first(rest, usize::try_from(size).unwrap_or(usize::MAX));
+        for (slot, word) in (0u64..).zip(array.chunks_exact(8)) {
+            let word = raw::u64(word, 0).unwrap_or_default();
             let reloc = image.relocs_at(start + slot * 8).first();
             let relative = reloc.filter(|reloc| reloc.kind == RelocKind::Relative);
             targets.push(LinkAddr(relative.map_or(word, |reloc| reloc.addend as u64)));

@@ -303,8 +303,8 @@ impl Image {
 
 fn equal_run<T>(sorted: &[T], addr: LinkAddr, key: impl Fn(&T) -> LinkAddr) -> &[T] {
     let first = sorted.partition_point(|item| key(item) < addr);
-    let count = sorted[first..].partition_point(|item| key(item) == addr);
-    &sorted[first..first + count]
+    let (_, rest) = sorted.split_at(first);
+    rest.split_at(rest.partition_point(|item| key(item) == addr)).0
 }
 
 /// Why `debug` cannot be the debug file of `image`, if it cannot.

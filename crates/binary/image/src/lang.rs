@@ -1,6 +1,6 @@
 //! Which language a program is mainly written in, as far as it decides what can be done with it.
 
-use crate::Image;
+use crate::{Image, raw};
 
 /// Source language of most of an image.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -76,8 +76,7 @@ fn is_go(image: &Image) -> bool {
     image.elf.sections.is_empty()
         && image.segments().iter().filter(|segment| segment.writable).any(|segment| {
             let data = image.elf.read_from(segment.start).unwrap_or_default();
-            let data = &data[..data.len().min(1 << 20)];
-            data.chunks(16).any(|chunk| chunk.starts_with(GO_BUILD_INFO))
+            raw::first(data, 1 << 20).chunks(16).any(|chunk| chunk.starts_with(GO_BUILD_INFO))
         })
 }
 
@@ -90,7 +89,7 @@ fn is_rust_name(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("_ZN").and_then(|rest| rest.strip_suffix('E')) else {
         return false;
     };
-    let bytes = rest.as_bytes();
-    let Some(tail) = bytes.len().checked_sub(19).map(|at| &bytes[at..]) else { return false };
-    tail.starts_with(b"17h") && tail[3..].iter().all(u8::is_ascii_hexdigit)
+    let tail: Option<&[u8; 19]> = rest.as_bytes().last_chunk();
+    let hash = tail.and_then(|tail| tail.strip_prefix(b"17h"));
+    hash.is_some_and(|hash| hash.iter().all(u8::is_ascii_hexdigit))
 }

@@ -6,6 +6,7 @@
 //! here does I/O, and nothing here trusts the file: any sequence of bytes gives an image, an
 //! error, or an image with warnings.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod bytes;
 mod debug;

@@ -87,9 +87,10 @@ impl<'a> UnitLines<'a> {
         while let Ok(Some((_, row))) = program.next_row() {
             let addr = row.address();
             if row.end_sequence() {
-                if let Some(start) = rows.get(first).map(|row| row.addr)
-                    && rows[first..].is_sorted_by_key(|row| row.addr)
+                if let Some(sequence @ [Row { addr: start, .. }, ..]) = rows.get(first..)
+                    && sequence.is_sorted_by_key(|row| row.addr)
                 {
+                    let start = *start;
                     sequences.push(Sequence { start, end: addr, rows: first..rows.len() });
                 }
                 first = rows.len();
@@ -115,8 +116,8 @@ impl<'a> UnitLines<'a> {
         if addr >= sequence.end {
             return None;
         }
-        let rows = &self.rows[sequence.rows.clone()];
-        let row = &rows[rows.partition_point(|row| row.addr <= addr).checked_sub(1)?];
+        let rows = self.rows.get(sequence.rows.clone())?;
+        let row = rows.get(rows.partition_point(|row| row.addr <= addr).checked_sub(1)?)?;
         // Line zero marks instructions that belong to no line.
         if row.line == 0 {
             return None;

@@ -37,28 +37,33 @@ fn is_plain_name(name: &str) -> bool {
 }
 
 /// CRC-32 as `.gnu_debuglink` uses it: the polynomial of zlib and Ethernet.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "each index is one byte, and each table has 256 entries"
+)]
 pub fn crc32(bytes: &[u8]) -> u32 {
     // Eight tables let eight bytes at a time be looked up; debug files are large.
     const TABLES: [[u32; 256]; 8] = tables();
     let mut crc = u32::MAX;
-    let mut chunks = bytes.chunks_exact(8);
-    for chunk in &mut chunks {
-        let low = crc ^ u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
+    let (chunks, remainder) = bytes.as_chunks::<8>();
+    for &[a, b, c, d, e, f, g, h] in chunks {
+        let low = crc ^ u32::from_le_bytes([a, b, c, d]);
         crc = TABLES[7][(low & 0xff) as usize]
             ^ TABLES[6][(low >> 8 & 0xff) as usize]
             ^ TABLES[5][(low >> 16 & 0xff) as usize]
             ^ TABLES[4][(low >> 24) as usize]
-            ^ TABLES[3][chunk[4] as usize]
-            ^ TABLES[2][chunk[5] as usize]
-            ^ TABLES[1][chunk[6] as usize]
-            ^ TABLES[0][chunk[7] as usize];
+            ^ TABLES[3][e as usize]
+            ^ TABLES[2][f as usize]
+            ^ TABLES[1][g as usize]
+            ^ TABLES[0][h as usize];
     }
-    for &byte in chunks.remainder() {
+    for &byte in remainder {
         crc = TABLES[0][((crc ^ u32::from(byte)) & 0xff) as usize] ^ (crc >> 8);
     }
     !crc
 }
 
+#[expect(clippy::indexing_slicing, reason = "a constant, so that a wrong index does not compile")]
 const fn tables() -> [[u32; 256]; 8] {
     let mut tables = [[0; 256]; 8];
     let mut i = 0;

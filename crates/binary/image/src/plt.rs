@@ -77,7 +77,7 @@ fn scan(elf: &Elf, section: &Section, relocs: &[Reloc], entries: &mut Vec<PltEnt
         .collect();
     // The header often does not state the size, so the jumps' distance does. Entries of eight
     // bytes leave no room for more than the jump.
-    let nearest = jumps.windows(2).map(|pair| pair[1].0 - pair[0].0).min();
+    let nearest = jumps.iter().zip(jumps.iter().skip(1)).map(|(jump, next)| next.0 - jump.0).min();
     let stated = usize::try_from(section.entry_size).unwrap_or(0);
     let size = match (nearest, stated) {
         (Some(size @ (8 | 16 | 32)), _) | (_, size @ (8 | 16 | 32)) => size,
@@ -88,7 +88,7 @@ fn scan(elf: &Elf, section: &Section, relocs: &[Reloc], entries: &mut Vec<PltEnt
         start: section.start + (at - at % size) as u64,
         size: size as u64,
         target,
-        slot: Some(slot).filter(|_| is_plain(&code[at - at % size..], at % size)),
+        slot: Some(slot).filter(|_| is_plain(code, at - at % size, at)),
     }));
 }
 
@@ -100,7 +100,7 @@ fn search(code: &[u8], start: LinkAddr, slots: &[Reloc], entries: &mut Vec<PltEn
             && let Some(target) = target_of_slot(slots, slot)
         {
             let prefix = prefix_len(code.get(..at).unwrap_or_default());
-            let slot = Some(slot).filter(|_| is_plain(&code[at - prefix..], prefix));
+            let slot = Some(slot).filter(|_| is_plain(code, at - prefix, at));
             entries.push(PltEntry { start: start + (at - prefix) as u64, size: 16, target, slot });
         }
     }
@@ -108,21 +108,19 @@ fn search(code: &[u8], start: LinkAddr, slots: &[Reloc], entries: &mut Vec<PltEn
 
 /// Length of what linkers put before the jump of an entry.
 fn prefix_len(before: &[u8]) -> usize {
-    let bnd = usize::from(before.ends_with(&[0xf2]));
-    let before = &before[..before.len() - bnd];
+    let rest = before.strip_suffix(&[0xf2]).unwrap_or(before);
     // mold loads the number of the slot first: 41 bb imm32.
-    let load = match before {
-        [.., 0x41, 0xbb, _, _, _, _] => 6,
-        _ => 0,
+    let rest = match rest {
+        [rest @ .., 0x41, 0xbb, _, _, _, _] => rest,
+        _ => rest,
     };
-    let before = &before[..before.len() - load];
-    bnd + load + if before.ends_with(ENDBR64) { ENDBR64.len() } else { 0 }
+    before.len() - rest.strip_suffix(ENDBR64).unwrap_or(rest).len()
 }
 
-/// Whether an entry whose jump is at offset `at` does nothing but jump. Binders of some linkers want the
+/// Whether the entry at `start` whose jump is at `at` does nothing but jump. Binders of some linkers want the
 /// slot's number in a register, and retpolines are jumped to for a reason.
-fn is_plain(entry: &[u8], at: usize) -> bool {
-    let (before, jump) = entry.split_at(at);
+fn is_plain(code: &[u8], start: usize, at: usize) -> bool {
+    let (Some(before), Some(jump)) = (code.get(start..at), code.get(at..)) else { return false };
     let before = before.strip_suffix(&[0xf2]).unwrap_or(before);
     jump.starts_with(&[0xff, 0x25]) && (before.is_empty() || before == ENDBR64)
 }
@@ -142,7 +140,7 @@ fn slot_of_jump(code: &[u8], at: usize, start: LinkAddr) -> Option<LinkAddr> {
 
 fn target_of_slot(relocs: &[Reloc], slot: LinkAddr) -> Option<String> {
     let first = relocs.partition_point(|reloc| reloc.addr < slot);
-    relocs[first..].iter().take_while(|reloc| reloc.addr == slot).find_map(|reloc| {
+    relocs.iter().skip(first).take_while(|reloc| reloc.addr == slot).find_map(|reloc| {
         match reloc.kind {
             RelocKind::JumpSlot | RelocKind::GlobDat => reloc.symbol.clone(),
             RelocKind::Irelative => Some(IFUNC_TARGET.to_owned()),
@@ -174,7 +172,7 @@ mod tests {
     fn an_entry_is_plain_if_it_only_jumps() {
         let jump = [0xff, 0x25, 1, 2, 3, 4];
         let is_plain =
-            |before: &[u8], jump: &[u8]| is_plain(&[before, jump].concat(), before.len());
+            |before: &[u8], jump: &[u8]| is_plain(&[before, jump].concat(), 0, before.len());
         assert!(is_plain(&[], &jump) && is_plain(&[0xf2], &jump));
         assert!(is_plain(ENDBR64, &jump) && is_plain(&[ENDBR64, &[0xf2]].concat(), &jump));
         // mov $7, %r11d; a retpoline; one that jumps elsewhere by an address that is not relative.

@@ -38,6 +38,11 @@ pub(crate) struct Names<'a> {
     budget: usize,
 }
 
+/// So many bytes of the beginning, or all where there are fewer.
+pub(crate) fn first(bytes: &[u8], most: usize) -> &[u8] {
+    bytes.get(..most).unwrap_or(bytes)
+}
+
 /// Longest name worth reading. C++ names of some ten thousand characters do occur.
 const NAME_LEN_MAX: usize = 1 << 20;
 
@@ -49,8 +54,8 @@ impl<'a> Names<'a> {
     /// The name at `offset`.
     pub(crate) fn bytes(&mut self, offset: usize) -> Option<&'a [u8]> {
         let rest = self.table.get(offset..)?;
-        let rest = &rest[..rest.len().min(self.budget).min(NAME_LEN_MAX)];
-        let name = &rest[..rest.iter().position(|&byte| byte == 0)?];
+        let rest = first(rest, self.budget.min(NAME_LEN_MAX));
+        let name = rest.get(..rest.iter().position(|&byte| byte == 0)?)?;
         self.budget -= name.len();
         Some(name)
     }

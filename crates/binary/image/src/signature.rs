@@ -164,14 +164,17 @@ impl<'a> Walk<'_, 'a> {
 
     /// The entry and those that complete it: its abstract origin, its declaration.
     fn chain(&mut self, at: usize) -> Vec<usize> {
-        let mut chain = vec![at];
+        let (mut chain, mut last) = (vec![at], at);
         while chain.len() < CHAIN_LEN_MAX {
-            let Some((unit, die)) = self.die(chain[chain.len() - 1]) else { break };
+            let Some((unit, die)) = self.die(last) else { break };
             let next = self
                 .reference(&unit, &die, dw::DW_AT_abstract_origin)
                 .or_else(|| self.reference(&unit, &die, dw::DW_AT_specification));
             match next {
-                Some(next) if !chain.contains(&next) => chain.push(next),
+                Some(next) if !chain.contains(&next) => {
+                    chain.push(next);
+                    last = next;
+                }
                 _ => break,
             }
         }

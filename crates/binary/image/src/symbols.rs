@@ -93,10 +93,10 @@ pub(crate) fn read(elf: &Elf, dynamic: Option<&Dynamic>, warnings: &mut Warnings
         && let Some(dynamic) = dynamic
         && let Some(table) = dynamic.symtab.and_then(|at| elf.read_from(at))
     {
-        let size = dynamic.symbol_count(elf).saturating_mul(ENTRY_SIZE).min(table.len());
+        let table = raw::first(table, dynamic.symbol_count(elf).saturating_mul(ENTRY_SIZE));
         let strings = dynamic.strings(elf);
         let source = SymbolSource::Dynsym;
-        read_table(elf, &table[..size], strings, source, ".dynsym", &mut symbols, warnings);
+        read_table(elf, table, strings, source, ".dynsym", &mut symbols, warnings);
     }
     sort(&mut symbols);
     symbols
@@ -114,8 +114,8 @@ fn read_table(
     let mut names = raw::Names::new(strings);
     let mut bad_names = 0;
     symbols.reserve(table.len() / ENTRY_SIZE);
-    for entry in table.chunks_exact(ENTRY_SIZE) {
-        let info = entry[4];
+    for entry in table.as_chunks::<ENTRY_SIZE>().0 {
+        let [_, _, _, _, info, ..] = *entry;
         let section = raw::u16(entry, 6).unwrap_or_default();
         let kind = match elf::SymbolType(info & 0xf) {
             elf::STT_FUNC => SymbolKind::Function,

@@ -40,7 +40,7 @@ impl UnitIndex {
     pub(crate) fn at(&self, addr: u64) -> impl Iterator<Item = usize> {
         let after = self.ranges.partition_point(|range| range.0 <= addr);
         // Units hardly ever overlap: a few steps back find all that cover the address.
-        let near = self.ranges[..after].iter().rev().take(8);
+        let near = self.ranges.get(..after).into_iter().flatten().rev().take(8);
         near.filter(move |range| addr < range.1).map(|range| range.2)
     }
 }

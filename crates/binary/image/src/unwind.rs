@@ -108,8 +108,8 @@ fn relocate(elf: &Elf) -> Option<Vec<u8>> {
     if elf.kind != Kind::Relocatable {
         return None;
     }
-    let index = elf.sections.iter().position(|section| section.name == ".eh_frame")?;
-    let section = &elf.sections[index];
+    let mut sections = elf.sections.iter().enumerate();
+    let (index, section) = sections.find(|(_, section)| section.name == ".eh_frame")?;
     let mut data = elf.section_data(section)?.to_vec();
     for relas in &elf.sections {
         if relas.kind != SectionKind::Rela || relas.info as usize != index {
@@ -145,7 +145,8 @@ fn relocate_one(
         object::elf::R_X86_64_64 => (target.0, 8),
         _ => return None,
     };
-    data.get_mut(place..place.checked_add(size)?)?.copy_from_slice(&value.to_le_bytes()[..size]);
+    data.get_mut(place..place.checked_add(size)?)?
+        .copy_from_slice(value.to_le_bytes().get(..size)?);
     Some(())
 }
 

@@ -36,9 +36,9 @@ pub(crate) fn decompress(data: &[u8], limit: usize) -> Result<Vec<u8>, &'static 
         at += header_size;
         let chunks = data.get(at..).ok_or("xz block cut off")?;
         let (packed, unpacked) = measure(chunks, limit - output.len())?;
+        let mut of_block = chunks.get(..packed).ok_or("xz block cut off")?;
         let mut block = Vec::with_capacity(unpacked);
-        lzma_rs::lzma2_decompress(&mut &chunks[..packed], &mut block)
-            .map_err(|_| "damaged LZMA2 data")?;
+        lzma_rs::lzma2_decompress(&mut of_block, &mut block).map_err(|_| "damaged LZMA2 data")?;
         if output.len() + block.len() > limit {
             return Err("more data than expected");
         }
