@@ -292,16 +292,18 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
         }
         Err(error) => note(broken, "rewritten text in a running kernel", Err(error)),
     }
-    say("gcc's tests and random programs as jars, a few");
-    match jar::run(&jar::Options::quick(binary)) {
-        Ok(tally) => score.add(
-            "gcc's tests and random programs as jars, a few",
-            [tally.passed, tally.failed.len(), tally.left_out],
-        ),
-        Err(error) if jar::has_tools() => note(broken, "programs as jars", Err(error)),
-        Err(error) => {
-            println!("skipped: {error:#}");
-            score.ignored += 1;
+    for (machine, what) in [
+        (jar::Machine::Mips, "gcc's tests and random programs as jars, a few"),
+        (jar::Machine::Riscv, "the same for RISC-V"),
+    ] {
+        say(what);
+        match jar::run(&jar::Options::quick(binary, machine)) {
+            Ok(tally) => score.add(what, [tally.passed, tally.failed.len(), tally.left_out]),
+            Err(error) if jar::has_tools(machine) => note(broken, what, Err(error)),
+            Err(error) => {
+                println!("skipped: {error:#}");
+                score.ignored += 1;
+            }
         }
     }
     say("documented examples, those that take seconds");

@@ -5,12 +5,13 @@
 
 pub mod devices;
 mod jvm;
+mod machine;
 mod programs;
 pub mod projects;
 pub mod real;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,20 +19,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use self::jvm::Jvm;
+pub use self::machine::Machine;
 use self::programs::{Program, Suite};
 use crate::proc::{self, Ending};
 use crate::{apt, fettle, repo};
 
-/// What is compiled with, compared with and run by.
-const PACKAGES: [&str; 5] = [
-    "csmith",
-    "default-jdk-headless",
-    "gcc-mipsel-linux-gnu",
-    "libc6-dev-mipsel-cross",
-    "qemu-user-static",
-];
-
-const COMPILER: &str = "mipsel-linux-gnu-gcc";
+/// What all machines' programs need.
+const PACKAGES: [&str; 2] = ["csmith", "default-jdk-headless"];
 
 /// How long a program may take natively, and how long in the JVM that first has to compile it.
 const QEMU_SECONDS: u64 = 10;
@@ -40,6 +34,9 @@ const JVM_SECONDS: u32 = 60;
 /// What to run.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Options {
+    /// The machine that programs are compiled for
+    #[arg(long, value_enum, default_value = "mips")]
+    pub machine: Machine,
     /// Which programs
     #[arg(long, value_enum, value_delimiter = ',', default_value = "gcc,csmith")]
     pub suite: Vec<Suite>,
@@ -65,9 +62,10 @@ pub struct Options {
 
 impl Options {
     /// The part that CI runs, another one every day.
-    pub fn quick(fettle: &Path) -> Self {
+    pub fn quick(fettle: &Path, machine: Machine) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
+            machine,
             suite: vec![Suite::Gcc, Suite::Csmith],
             count: Some(16),
             seed: now.map_or(1, |now| now.as_secs() / 86_400),
@@ -98,19 +96,20 @@ enum Verdict {
 }
 
 /// Whether there is everything that running them needs.
-pub fn has_tools() -> bool {
-    ["csmith", "java", "mipsel-linux-gnu-gcc", "qemu-mipsel-static"].into_iter().all(proc::on_path)
+pub fn has_tools(machine: Machine) -> bool {
+    ["csmith", "java"].into_iter().all(proc::on_path) && machine.has_tools()
 }
 
 /// Runs the programs. `Err` says why none could run.
 pub fn run(options: &Options) -> Result<Tally> {
-    let packages: Vec<String> = PACKAGES.iter().map(|name| String::from(*name)).collect();
+    let packages = PACKAGES.iter().chain(options.machine.packages());
+    let packages: Vec<String> = packages.map(|name| String::from(*name)).collect();
     apt::ensure(&packages)?;
     let binary = fettle::binary(options.fettle.as_deref())?;
     let place = repo::target_folder("jar-torture")?;
     let mut programs = Vec::new();
     for suite in &options.suite {
-        programs.extend(suite.programs(options.count, options.seed, &options.filter, &place)?);
+        programs.extend(suite.programs(options, &place)?);
     }
     let mut work = Vec::new();
     for program in &programs {
@@ -129,7 +128,7 @@ pub fn run(options: &Options) -> Result<Tally> {
             std::fs::create_dir_all(&folder)?;
             let mut jvm = Jvm::new(&folder, &options.java)?;
             while let Some((program, level)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let verdict = judge(&binary, program, level, &folder, &mut jvm)
+                let verdict = judge(&binary, (options.machine, program, level), &folder, &mut jvm)
                     .with_context(|| program.name.clone())?;
                 note(&tally, &format!("{} {level}", program.name), verdict);
             }
@@ -173,17 +172,16 @@ fn note(tally: &Mutex<Tally>, name: &str, verdict: Verdict) {
 
 fn judge(
     binary: &Path,
-    program: &Program,
-    level: &str,
+    (machine, program, level): (Machine, &Program, &str),
     folder: &Path,
     jvm: &mut Jvm,
 ) -> Result<Verdict> {
     let (elf, jar) = (folder.join("program"), folder.join("program.jar"));
-    if !compile(program, level, &elf, folder)? {
+    if !machine.compile(program, level, &elf, folder)? {
         return Ok(Verdict::TellsNothing);
     }
-    let mut qemu = Command::new("qemu-mipsel-static");
-    qemu.arg(&elf).current_dir(folder);
+    let mut qemu = machine.emulator(&elf);
+    qemu.current_dir(folder);
     let expected = proc::start(qemu, folder, "qemu", None)?;
     let expected = expected.finish(Duration::from_secs(QEMU_SECONDS))?;
     if expected.ending != Ending::Exit(0) {
@@ -206,31 +204,6 @@ fn judge(
         )),
         Ok(status) => Verdict::Different(format!("status {status}, not 0")),
     })
-}
-
-/// Compiles a program, if it can be with the small library, with that.
-fn compile(program: &Program, level: &str, elf: &Path, folder: &Path) -> Result<bool> {
-    let small = folder.join("tiny.o");
-    if !small.exists() {
-        let source = folder.join("tiny.c");
-        std::fs::write(&source, include_str!("tiny.c"))?;
-        let mut gcc = Command::new(COMPILER);
-        gcc.args(["-c", "-O2", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-w"]);
-        proc::step(gcc.arg(&source).arg("-o").arg(&small))?;
-    }
-    let libraries: [&[&std::ffi::OsStr]; 2] = [
-        &["-nostdlib".as_ref(), small.as_os_str(), "-lgcc".as_ref()],
-        &["-lm".as_ref(), "-pthread".as_ref()],
-    ];
-    for libraries in libraries {
-        let mut gcc = Command::new(COMPILER);
-        gcc.args(["-static", "-w", level]).args(&program.flags).arg(&program.source);
-        gcc.arg("-o").arg(elf).args(libraries).stderr(Stdio::null());
-        if gcc.status().context("starting the compiler")?.success() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn first_line(text: &[u8]) -> String {

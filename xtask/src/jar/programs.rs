@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
+use super::{Machine, Options};
 use crate::{proc, repo};
 
 /// The package with gcc's source as a whole, of which only one folder of tests is used.
@@ -37,38 +38,32 @@ pub struct Program {
 
 impl Suite {
     /// The programs of a suite: all of them, or so many drawn by the seed.
-    pub fn programs(
-        self,
-        count: Option<usize>,
-        seed: u64,
-        filter: &str,
-        place: &Path,
-    ) -> Result<Vec<Program>> {
+    pub fn programs(self, options: &Options, place: &Path) -> Result<Vec<Program>> {
         match self {
-            Self::Gcc => gcc(count, seed, filter),
-            Self::Csmith => csmith(count.unwrap_or(CSMITH_COUNT), seed, filter, place),
+            Self::Gcc => gcc(options),
+            Self::Csmith => csmith(options, place),
         }
     }
 }
 
-fn gcc(count: Option<usize>, seed: u64, filter: &str) -> Result<Vec<Program>> {
+fn gcc(options: &Options) -> Result<Vec<Program>> {
     let folder = gcc_tests()?;
     let mut programs = Vec::new();
     for file in c_files(&folder)?.into_iter().chain(c_files(&folder.join("ieee"))?) {
         let name = file.strip_prefix(&folder)?.with_extension("").display().to_string();
-        if !name.contains(filter) {
+        if !name.contains(&options.filter) {
             continue;
         }
         let text = std::fs::read(&file)?;
         programs.push(Program {
             name,
-            flags: flags(&String::from_utf8_lossy(&text)),
+            flags: flags(&String::from_utf8_lossy(&text), options.machine),
             source: file,
         });
     }
     programs.sort_by(|a, b| a.name.cmp(&b.name));
-    if let Some(count) = count {
-        let mut state = seed;
+    if let Some(count) = options.count {
+        let mut state = options.seed;
         while programs.len() > count {
             programs.swap_remove((split_mix(&mut state) % programs.len() as u64) as usize);
         }
@@ -77,11 +72,11 @@ fn gcc(count: Option<usize>, seed: u64, filter: &str) -> Result<Vec<Program>> {
 }
 
 /// What a test says that it is to be compiled with.
-fn flags(text: &str) -> Vec<String> {
+fn flags(text: &str, machine: Machine) -> Vec<String> {
     let mut flags = Vec::new();
     for line in text.lines().filter(|line| line.contains("dg-options")) {
         // `{ dg-options "…" }`, for all machines unless a target follows.
-        if line.contains("target") && !line.contains("mips") {
+        if line.contains("target") && !line.contains(machine.target()) {
             continue;
         }
         if let Some(quoted) = line.split('"').nth(1) {
@@ -151,15 +146,15 @@ fn with_extension(folder: &Path, extension: &str) -> Result<PathBuf> {
         .ok_or_else(|| anyhow!("no .{extension} in {}", folder.display()))
 }
 
-fn csmith(count: usize, seed: u64, filter: &str, place: &Path) -> Result<Vec<Program>> {
+fn csmith(options: &Options, place: &Path) -> Result<Vec<Program>> {
     let folder = place.join("csmith");
     std::fs::create_dir_all(&folder)?;
     let mut programs = Vec::new();
-    let mut state = seed;
-    for _ in 0..count {
+    let mut state = options.seed;
+    for _ in 0..options.count.unwrap_or(CSMITH_COUNT) {
         let seed = split_mix(&mut state) as u32;
         let name = format!("csmith-{seed}");
-        if !name.contains(filter) {
+        if !name.contains(&options.filter) {
             continue;
         }
         let source = folder.join(format!("{seed}.c"));
@@ -198,6 +193,6 @@ mod tests {
         let text = "/* { dg-options \"-fwrapv -O1\" } */\nint main(){}\n\
                     /* { dg-options \"-mavx\" { target i?86-*-* } } */\n\
                     /* { dg-additional-options \"-std=gnu89\" } */\n";
-        assert_eq!(flags(text), ["-fwrapv", "-O1"]);
+        assert_eq!(flags(text, Machine::Mips), ["-fwrapv", "-O1"]);
     }
 }

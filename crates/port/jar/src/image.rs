@@ -167,7 +167,8 @@ impl Image {
         let header = elf.elf_header();
         let flags = header.e_flags(endian);
         let mut pieces = Vec::new();
-        for segment in elf.segments() {
+        // Linkers leave empty segments at address 0.
+        for segment in elf.segments().filter(|segment| segment.size() > 0) {
             let bytes = segment.data().map_err(|e| Error::Damaged(e.to_string()))?;
             let object::SegmentFlags::Elf { p_flags, .. } = segment.flags() else { continue };
             pieces.push(Piece {

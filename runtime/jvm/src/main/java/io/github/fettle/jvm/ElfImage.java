@@ -91,6 +91,9 @@ final class ElfImage {
                     headers = address;
                     break;
                 case SEGMENT_LOAD:
+                    if (!isLoaded(at)) {
+                        break;
+                    }
                     check(i, at);
                     low = Math.min(low, address);
                     high = Math.max(high, address + file.getInt(at + 20));
@@ -109,11 +112,16 @@ final class ElfImage {
         headerAddress = headers;
     }
 
+    /** Whether a segment has any memory: linkers leave empty ones at address 0. */
+    private boolean isLoaded(int at) {
+        return file.getInt(at) == SEGMENT_LOAD && file.getInt(at + 20) != 0;
+    }
+
     /** The highest bit of the addresses, if all segments have it. */
     private int lowestBit() {
         int bit = Integer.MIN_VALUE;
         for (int at = headerOffset; at < headerOffset + headerCount * 32; at += 32) {
-            if (file.getInt(at) == SEGMENT_LOAD) {
+            if (isLoaded(at)) {
                 bit &= file.getInt(at + 8);
             }
         }
@@ -145,7 +153,7 @@ final class ElfImage {
     void load(byte[] memory) {
         for (int i = 0; i < headerCount; i++) {
             int at = headerOffset + i * 32;
-            if (file.getInt(at) == SEGMENT_LOAD) {
+            if (isLoaded(at)) {
                 int size = file.getInt(at + 16);
                 System.arraycopy(
                         file.array(), file.getInt(at + 4), memory, address(at), size);
