@@ -67,6 +67,8 @@ public final class Batch {
                 Class<?> program = loader.loadClass("fettle.program.Program");
                 GuestCode code = (GuestCode) program.getDeclaredConstructor().newInstance();
                 Options options = Options.none().name("a.out").output(out).memory(256 << 20);
+                // Where the emulator ran the program, too.
+                options.readWrite(jar.toAbsolutePath().getParent());
                 try (Guest guest = Guest.open(code, image, options)) {
                     status = String.valueOf(guest.run());
                 }

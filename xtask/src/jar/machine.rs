@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use super::programs::Program;
 use crate::proc;
 
 /// Where QEMU's board has its memory. It starts at the first address; heap and stack are in the second part.
@@ -62,16 +61,10 @@ impl Machine {
     }
 
     /// Compiles a program with as small a library as it can have. Whether that worked.
-    pub fn compile(
-        self,
-        program: &Program,
-        level: &str,
-        elf: &Path,
-        folder: &Path,
-    ) -> Result<bool> {
-        let small = folder.join("tiny.o");
+    pub fn compile(self, source: &Path, flags: &[String], level: &str, elf: &Path) -> Result<bool> {
+        let small = elf.with_file_name("tiny.o");
         if self == Self::Mips && !small.exists() {
-            let source = folder.join("tiny.c");
+            let source = elf.with_file_name("tiny.c");
             std::fs::write(&source, include_str!("tiny.c"))?;
             let mut gcc = Command::new(self.compiler());
             gcc.args(["-c", "-O2", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-w"]);
@@ -88,8 +81,8 @@ impl Machine {
         };
         for (options, libraries) in ways {
             let mut gcc = Command::new(self.compiler());
-            gcc.args(*options).args(["-static", "-w", level]).args(&program.flags);
-            gcc.arg(&program.source).arg("-o").arg(elf).args(*libraries).stderr(Stdio::null());
+            gcc.args(*options).args(["-static", "-w", level]).args(flags);
+            gcc.arg(source).arg("-o").arg(elf).args(*libraries).stderr(Stdio::null());
             if gcc.status().context("starting the compiler")?.success() {
                 return Ok(true);
             }

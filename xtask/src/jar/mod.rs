@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result};
 
 use self::jvm::Jvm;
 pub use self::machine::Machine;
-use self::programs::{Program, Suite};
+use self::programs::{Choice, Program, Suite};
 use crate::proc::{self, Ending};
 use crate::{apt, fettle, repo};
 
@@ -34,21 +34,12 @@ const JVM_SECONDS: u32 = 60;
 /// What to run.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Options {
-    /// The machine that programs are compiled for
-    #[arg(long, value_enum, default_value = "mips")]
-    pub machine: Machine,
     /// Which programs
     #[arg(long, value_enum, value_delimiter = ',', default_value = "gcc,csmith")]
     pub suite: Vec<Suite>,
-    /// How many of each suite, drawn by the seed; without it all of gcc's and a hundred of csmith's
-    #[arg(long)]
-    pub count: Option<usize>,
-    /// Which ones are drawn, and what csmith begins with
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Only programs whose name contains this
-    #[arg(long, default_value = "")]
-    pub filter: String,
+    /// Which of their programs
+    #[command(flatten)]
+    pub choice: Choice,
     /// Levels of optimisation to compile at
     #[arg(long, value_delimiter = ',', default_value = "-O2")]
     pub level: Vec<String>,
@@ -65,11 +56,13 @@ impl Options {
     pub fn quick(fettle: &Path, machine: Machine) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
-            machine,
             suite: vec![Suite::Gcc, Suite::Csmith],
-            count: Some(16),
-            seed: now.map_or(1, |now| now.as_secs() / 86_400),
-            filter: String::new(),
+            choice: Choice {
+                machine,
+                count: Some(16),
+                seed: now.map_or(1, |now| now.as_secs() / 86_400),
+                filter: String::new(),
+            },
             level: vec!["-O2".into()],
             java: Vec::new(),
             fettle: Some(fettle.to_path_buf()),
@@ -102,20 +95,20 @@ pub fn has_tools(machine: Machine) -> bool {
 
 /// Runs the programs. `Err` says why none could run.
 pub fn run(options: &Options) -> Result<Tally> {
-    let packages = PACKAGES.iter().chain(options.machine.packages());
+    let packages = PACKAGES.iter().chain(options.choice.machine.packages());
     let packages: Vec<String> = packages.map(|name| String::from(*name)).collect();
     apt::ensure(&packages)?;
     let binary = fettle::binary(options.fettle.as_deref())?;
     let place = repo::target_folder("jar-torture")?;
     let mut programs = Vec::new();
     for suite in &options.suite {
-        programs.extend(suite.programs(options, &place)?);
+        programs.extend(suite.programs(&options.choice, &place)?);
     }
     let mut work = Vec::new();
     for program in &programs {
         work.extend(options.level.iter().map(|level| (program, level.as_str())));
     }
-    println!("{} programs, seed {}", work.len(), options.seed);
+    println!("{} programs, seed {}", work.len(), options.choice.seed);
     // Two runs at once do not share what they compile.
     let own = place.join(std::process::id().to_string());
     let tally = Mutex::new(Tally::default());
@@ -128,8 +121,9 @@ pub fn run(options: &Options) -> Result<Tally> {
             std::fs::create_dir_all(&folder)?;
             let mut jvm = Jvm::new(&folder, &options.java)?;
             while let Some((program, level)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let verdict = judge(&binary, (options.machine, program, level), &folder, &mut jvm)
-                    .with_context(|| program.name.clone())?;
+                let verdict =
+                    judge(&binary, (options.choice.machine, program, level), &folder, &mut jvm)
+                        .with_context(|| program.name.clone())?;
                 note(&tally, &format!("{} {level}", program.name), verdict);
             }
             Ok(())
@@ -177,7 +171,7 @@ fn judge(
     jvm: &mut Jvm,
 ) -> Result<Verdict> {
     let (elf, jar) = (folder.join("program"), folder.join("program.jar"));
-    if !machine.compile(program, level, &elf, folder)? {
+    if !machine.compile(&program.source, &program.flags, level, &elf)? {
         return Ok(Verdict::TellsNothing);
     }
     let mut qemu = machine.emulator(&elf);

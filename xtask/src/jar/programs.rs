@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use super::{Machine, Options};
+use super::machine::Machine;
 use crate::{proc, repo};
 
 /// The package with gcc's source as a whole, of which only one folder of tests is used.
@@ -26,6 +26,23 @@ pub enum Suite {
     Csmith,
 }
 
+/// Which programs of the suites.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Choice {
+    /// The machine that programs are compiled for
+    #[arg(long, value_enum, default_value = "mips")]
+    pub machine: Machine,
+    /// How many of each suite, drawn by the seed; without it all of gcc's and a hundred of csmith's
+    #[arg(long)]
+    pub count: Option<usize>,
+    /// Which ones are drawn, and what csmith begins with
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Only programs whose name contains this
+    #[arg(long, default_value = "")]
+    pub filter: String,
+}
+
 /// A program.
 pub struct Program {
     /// What it is called.
@@ -38,32 +55,32 @@ pub struct Program {
 
 impl Suite {
     /// The programs of a suite: all of them, or so many drawn by the seed.
-    pub fn programs(self, options: &Options, place: &Path) -> Result<Vec<Program>> {
+    pub fn programs(self, choice: &Choice, place: &Path) -> Result<Vec<Program>> {
         match self {
-            Self::Gcc => gcc(options),
-            Self::Csmith => csmith(options, place),
+            Self::Gcc => gcc(choice),
+            Self::Csmith => csmith(choice, place),
         }
     }
 }
 
-fn gcc(options: &Options) -> Result<Vec<Program>> {
+fn gcc(choice: &Choice) -> Result<Vec<Program>> {
     let folder = gcc_tests()?;
     let mut programs = Vec::new();
     for file in c_files(&folder)?.into_iter().chain(c_files(&folder.join("ieee"))?) {
         let name = file.strip_prefix(&folder)?.with_extension("").display().to_string();
-        if !name.contains(&options.filter) {
+        if !name.contains(&choice.filter) {
             continue;
         }
         let text = std::fs::read(&file)?;
         programs.push(Program {
             name,
-            flags: flags(&String::from_utf8_lossy(&text), options.machine),
+            flags: flags(&String::from_utf8_lossy(&text), choice.machine),
             source: file,
         });
     }
     programs.sort_by(|a, b| a.name.cmp(&b.name));
-    if let Some(count) = options.count {
-        let mut state = options.seed;
+    if let Some(count) = choice.count {
+        let mut state = choice.seed;
         while programs.len() > count {
             programs.swap_remove((split_mix(&mut state) % programs.len() as u64) as usize);
         }
@@ -146,15 +163,15 @@ fn with_extension(folder: &Path, extension: &str) -> Result<PathBuf> {
         .ok_or_else(|| anyhow!("no .{extension} in {}", folder.display()))
 }
 
-fn csmith(options: &Options, place: &Path) -> Result<Vec<Program>> {
+fn csmith(choice: &Choice, place: &Path) -> Result<Vec<Program>> {
     let folder = place.join("csmith");
     std::fs::create_dir_all(&folder)?;
     let mut programs = Vec::new();
-    let mut state = options.seed;
-    for _ in 0..options.count.unwrap_or(CSMITH_COUNT) {
+    let mut state = choice.seed;
+    for _ in 0..choice.count.unwrap_or(CSMITH_COUNT) {
         let seed = split_mix(&mut state) as u32;
         let name = format!("csmith-{seed}");
-        if !name.contains(&options.filter) {
+        if !name.contains(&choice.filter) {
             continue;
         }
         let source = folder.join(format!("{seed}.c"));

@@ -14,6 +14,7 @@ use crate::convention::Convention;
 use crate::graph::Graph;
 use crate::image::Image;
 use crate::ir::{Bin, Block, BlockId, Callee, Cmp, Cond, End, Expr, Function, Stmt, Var};
+use crate::landing;
 use crate::lift::{Lifter, flag_is, read, var};
 use crate::unwind::{Passing, Regions};
 
@@ -24,6 +25,8 @@ pub enum Jump {
     Targets(BTreeSet<u32>),
     /// Out of the function: it is a call and a return.
     TailCall,
+    /// To a label of a function further up, with its frame.
+    Away,
 }
 
 /// More instructions than any function has: code that is none is not followed for ever.
@@ -36,20 +39,34 @@ struct Finder<'a> {
     entry: u32,
     starts: BTreeSet<u32>,
     jumps: FxHashMap<u32, Jump>,
+    /// Labels that other functions jump to.
+    landings: BTreeSet<u32>,
 }
 
-/// The function at an address, with everything that does not change in it computed.
-pub fn function(image: &Image, regions: &Regions, entry: u32) -> Function {
+/// The function at an address, with everything that does not change in it computed. Other functions jump to
+/// some labels, and to those that its own code hands out.
+pub fn function(
+    image: &Image,
+    regions: &Regions,
+    entry: u32,
+    landings: &BTreeSet<u32>,
+) -> Function {
     let lifter = Lifter { big_endian: image.big_endian, odd: image.odd };
-    let starts = BTreeSet::from([entry]);
-    let mut finder = Finder { image, regions, lifter, entry, starts, jumps: FxHashMap::default() };
+    let starts = landings.iter().copied().chain([entry]).collect();
+    let (jumps, landings) = (FxHashMap::default(), landings.clone());
+    let mut finder = Finder { image, regions, lifter, entry, starts, jumps, landings };
     loop {
         finder.follow();
         let mut function = finder.build();
         let known = constants::solve(image, &function);
         if !finder.resolve(&function, &known) {
             constants::apply(image, &mut function, &known);
-            return function;
+            let stored = landing::stored(image, &function);
+            if stored.is_subset(&finder.landings) {
+                return function;
+            }
+            finder.starts.extend(&stored);
+            finder.landings.extend(stored);
         }
     }
 }
@@ -135,12 +152,15 @@ impl Finder<'_> {
             builder.block(start);
         }
         let name = self.image.function_at(self.entry).map(str::to_owned);
-        Function {
+        let landings = self.landings.iter().map(|&at| (at, builder.graph.id(at))).collect();
+        let mut function = Function {
             entry: self.entry,
             name: name.unwrap_or_else(|| format!("function_{:x}", self.entry)),
             blocks: builder.graph.finish(),
             convention: Convention::O32,
-        }
+        };
+        landing::insert(&mut function, landings);
+        function
     }
 
     /// Gives jumps their targets. Whether there is anything new.
@@ -148,11 +168,12 @@ impl Finder<'_> {
         let mut new = false;
         for (id, block) in function.blocks.iter().enumerate() {
             let End::Jump { to: Expr::Var(register), targets } = &block.end else { continue };
-            if !known.is_reached(id) {
+            if !known.is_reached(id) || *register == Var::LANDED {
                 continue;
             }
             let Some(&(pc, _)) = block.steps.last() else { continue };
             let jump = match known.at_end(self.image, function, id, *register) {
+                _ if landing::leaves_frame(block) => Jump::Away,
                 Value::Const(to) if self.is_other_function(to) => Jump::TailCall,
                 Value::Const(to) if self.image.is_code(to) => Jump::Targets(BTreeSet::from([to])),
                 Value::Const(_) => Jump::TailCall,
@@ -441,6 +462,10 @@ impl Builder<'_, '_> {
             Some(Jump::TailCall) => {
                 call(Callee::Indirect(to), pc, Vec::new(), steps);
                 Some(End::Return)
+            }
+            Some(Jump::Away) => {
+                steps.push((pc, landing::jump(Convention::O32, to)));
+                Some(End::Nowhere(pc))
             }
             Some(Jump::Targets(targets)) => {
                 let targets: Vec<(u32, BlockId)> =

@@ -263,6 +263,7 @@ impl State {
                     self.slots.sort_unstable();
                 }
             }
+            Stmt::Land { .. } => self.set(Var::LANDED, Value::Any),
             Stmt::Do(_) | Stmt::Trap { .. } | Stmt::Fence => {}
         }
     }

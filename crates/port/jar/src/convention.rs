@@ -72,6 +72,14 @@ impl Convention {
         }
     }
 
+    /// The frame pointer, where a function has one.
+    pub fn frame(self) -> Var {
+        match self {
+            Self::O32 => Var(30),
+            Self::RiscV => Var(16),
+        }
+    }
+
     /// The runtime's class for what single instructions do.
     pub fn class(self) -> &'static str {
         match self {

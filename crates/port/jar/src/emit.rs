@@ -20,7 +20,7 @@ use crate::classfile::{Code, Label, Pool, Type};
 use crate::convention::{Convention, FPS};
 use crate::debug::Lines;
 use crate::flow::{Live, Liveness};
-use crate::ir::{Bin, BlockId, Callee, End, Expr, Fp, Function, Rep, Stmt, Ty, Var};
+use crate::ir::{Bin, BlockId, Callee, Cond, End, Expr, Fp, Function, Rep, Stmt, Ty, Var};
 use crate::op;
 use crate::signature::{Returns, Signature, THREAD, results_in_thread, slots, thread_field};
 use crate::target::Target;
@@ -112,6 +112,9 @@ impl Program {
     /// Whether a step of a function calls what may return a second time.
     pub fn returns_again(&self, function: &Function, step: &Stmt) -> bool {
         let role = |address| self.methods.get(address).map_or(Role::Ordinary, |m: &Method| m.role);
+        if let Stmt::Land { .. } = step {
+            return true;
+        }
         let Stmt::Call { callee: Callee::Direct(to), .. } = step else { return false };
         role(to) == Role::SetJump && role(&function.entry) == Role::Ordinary
     }
@@ -141,6 +144,10 @@ pub struct Again {
     pub pc: u32,
     /// The block behind it.
     pub block: BlockId,
+    /// The variable that the address of the buffer is in at the call.
+    pub buffer: Var,
+    /// The variable of the result.
+    pub result: Var,
     /// Where the address of the buffer is among the integers; the registers follow.
     pub ints_at: i32,
     /// Integer registers that are kept.
@@ -176,8 +183,10 @@ pub fn emit(
 struct Site {
     /// Where the call is.
     pc: u32,
-    /// The address of the buffer.
+    /// The local with the address of the buffer, and the variables that it and the result are in.
     buffer: u16,
+    from: Var,
+    result: Var,
     /// Registers that the second return gets back: from, to.
     kept: Vec<(u16, Slot)>,
     again: Label,
@@ -521,28 +530,32 @@ impl<'a> Emitter<'a> {
             }
             Stmt::Call { callee: Callee::Indirect(to), .. } => self.call_pointer(step, to, live),
             Stmt::Syscall { number, .. } => self.syscall(number, live),
-            Stmt::Trap { cond, code } => {
-                let skip = cond.as_ref().map(|cond| {
-                    let skip = self.code.label();
-                    self.branch_if(cond, false, skip);
-                    skip
-                });
-                let valid = self.valid;
-                self.thread();
-                self.code.int(self.pool, *code as i32);
-                self.load_var(SP);
-                let descriptor = format!("(L{THREAD};II)Ljava/lang/Error;");
-                self.java(&format!("{RUNTIME}Signals"), "trap", &descriptor, -2);
-                self.code.op(op::ATHROW, -1);
-                self.valid = valid;
-                match skip {
-                    Some(skip) => self.place(skip, live, &[]),
-                    None => return false,
-                }
-            }
+            Stmt::Trap { cond, code } => return self.trap(cond.as_ref(), *code, live),
+            Stmt::Land { pc } => self.note_landing(*pc, live),
             Stmt::Fence => self.java(VAR_HANDLE, "fullFence", "()V", 0),
         }
         true
+    }
+
+    /// Raises a signal if the condition holds. Whether anything may follow.
+    fn trap(&mut self, cond: Option<&Cond>, code: u32, live: &Live) -> bool {
+        let skip = cond.map(|cond| {
+            let skip = self.code.label();
+            self.branch_if(cond, false, skip);
+            skip
+        });
+        let valid = self.valid;
+        self.thread();
+        self.code.int(self.pool, code as i32);
+        self.load_var(SP);
+        let descriptor = format!("(L{THREAD};II)Ljava/lang/Error;");
+        self.java(&format!("{RUNTIME}Signals"), "trap", &descriptor, -2);
+        self.code.op(op::ATHROW, -1);
+        self.valid = valid;
+        if let Some(skip) = skip {
+            self.place(skip, live, &[]);
+        }
+        skip.is_some()
     }
 
     // Ends.

@@ -293,6 +293,7 @@ impl<'a> Liveness<'a> {
             Stmt::Call { .. } => self.arguments(step).ints,
             Stmt::Syscall { .. } => SYSCALL_ARGUMENTS | SP,
             Stmt::Trap { .. } => SP,
+            Stmt::Land { .. } => Var::FRAME.bit() | SP,
             _ => 0,
         }
     }
@@ -301,6 +302,7 @@ impl<'a> Liveness<'a> {
     pub fn kills(&self, step: &Stmt) -> u64 {
         match step {
             Stmt::Set(var, _) => var.bit(),
+            Stmt::Land { .. } => Var::LANDED.bit(),
             Stmt::Call { callee, .. } => self.defines(callee).ints,
             Stmt::Syscall { number, .. } => {
                 let second = matches!(number, Expr::Int(PIPE) | Expr::Var(_));

@@ -335,7 +335,7 @@ fn size(step: &Stmt) -> usize {
 fn changes(step: &Stmt, needs: &Needs, liveness: &Liveness) -> bool {
     let memory = match step {
         Stmt::Store(..) | Stmt::Call { .. } | Stmt::Syscall { .. } | Stmt::Fence => true,
-        Stmt::Do(_) => true,
+        Stmt::Do(_) | Stmt::Land { .. } => true,
         Stmt::Set(_, e) | Stmt::SetFp(_, _, e) => e.has_effect(),
         Stmt::SetIf(..) | Stmt::SetFpIf(..) | Stmt::Trap { .. } => false,
     };

@@ -63,6 +63,8 @@ helpers! {
     READ_CONTROL = Helper { effect: true, ..of_thread("readControl", "(I)I", Some(Ty::I)) };
     WRITE_CONTROL = Helper { effect: true, ..of_thread("writeControl", "(II)V", None) };
     LONG_JUMP = Helper { effect: true, ..helper("Mips", "longJump", "(II)V", None) };
+    JUMP_AWAY = Helper { effect: true, ..of_thread("jumpAway", "(III)V", None) };
+    LANDED_STACK = Helper { effect: true, ..of_thread("landedStack", "()I", Some(Ty::I)) };
     RAISE = unwinder("raise", "(II)I", Some(Ty::I));
     RETHROW = unwinder("rethrow", "(II)I", Some(Ty::I));
     RESUME = unwinder("resume", "(I)V", None);

@@ -489,6 +489,12 @@ impl Image {
         address.is_multiple_of(unit) && self.piece(address).is_some_and(|p| p.executable)
     }
 
+    /// Where the function begins that an address is in, as far as is known.
+    pub fn function_around(&self, address: u32) -> Option<u32> {
+        let (&entry, _) = self.functions.range(..=address).next_back()?;
+        (address < self.end_of(entry)).then_some(entry)
+    }
+
     /// The function that begins at an address.
     pub fn function_at(&self, address: u32) -> Option<&str> {
         self.functions.get(&address).map(|(name, _)| name.as_str())

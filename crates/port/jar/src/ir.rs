@@ -364,6 +364,9 @@ pub enum Stmt {
     Trap { cond: Option<Cond>, code: u32 },
     /// Orders memory accesses.
     Fence,
+    /// Notes the state that jumps of other functions to labels of this one come back to: the variable
+    /// [`Var::LANDED`] says to which.
+    Land { pc: u32 },
 }
 
 /// Index of a block in its function.
@@ -451,7 +454,7 @@ impl Stmt {
             }
             Self::Call { callee: Callee::Indirect(e), .. } => e.visit(f),
             Self::Trap { cond: Some(cond), .. } => cond.visit(f),
-            Self::Call { .. } | Self::Trap { .. } | Self::Fence => {}
+            Self::Call { .. } | Self::Trap { .. } | Self::Fence | Self::Land { .. } => {}
         }
     }
 
@@ -470,7 +473,7 @@ impl Stmt {
             }
             Self::Call { callee: Callee::Indirect(e), .. } => e.visit_mut(f),
             Self::Trap { cond: Some(cond), .. } => cond.visit_mut(f),
-            Self::Call { .. } | Self::Trap { .. } | Self::Fence => {}
+            Self::Call { .. } | Self::Trap { .. } | Self::Fence | Self::Land { .. } => {}
         }
     }
 }

@@ -30,6 +30,7 @@ mod interface;
 mod ir;
 mod jar;
 mod jumps;
+mod landing;
 mod lift;
 mod names;
 mod op;

@@ -1,6 +1,6 @@
 //! From an image to class files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashSet;
 
@@ -17,6 +17,7 @@ use crate::image::Image;
 use crate::interface;
 use crate::ir::{Callee, End, Function, Stmt};
 use crate::jumps;
+use crate::landing;
 use crate::names;
 use crate::op;
 use crate::options::Options;
@@ -97,15 +98,18 @@ pub fn lift(image: &Image, exported: &[(String, u32)]) -> Lifted {
     }
     let mut work: Vec<u32> = taken.iter().copied().collect();
     work.sort_unstable();
+    let mut landings: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    let none = BTreeSet::new();
     while let Some(entry) = work.pop() {
         if functions.contains_key(&entry) {
             continue;
         }
+        let own = landings.get(&entry).unwrap_or(&none);
         let mut function =
             replaced::function(image, entry, !exported.is_empty()).unwrap_or_else(|| {
                 match image.convention {
-                    Convention::O32 => blocks::function(image, &regions, entry),
-                    Convention::RiscV => riscv::blocks::function(image, entry),
+                    Convention::O32 => blocks::function(image, &regions, entry, own),
+                    Convention::RiscV => riscv::blocks::function(image, entry, own),
                 }
             });
         prune(&mut function);
@@ -116,6 +120,15 @@ pub fn lift(image: &Image, exported: &[(String, u32)]) -> Lifted {
                 {
                     work.push(*to);
                 }
+            }
+        }
+        for label in landing::targets(&function) {
+            let around = image.function_around(label);
+            if let Some(around) = around.filter(|&around| around != entry)
+                && landings.entry(around).or_default().insert(label)
+            {
+                functions.remove(&around);
+                work.push(around);
             }
         }
         for address in fold::addresses(&function) {

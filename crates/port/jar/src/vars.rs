@@ -19,6 +19,12 @@ impl Var {
     /// Which entry of a table is jumped to.
     pub const INDEX: Self = Self(37);
 
+    /// What tells the frame from others, for jumps of other functions to labels.
+    pub const FRAME: Self = Self(56);
+
+    /// The label that another function has jumped to; 0 before.
+    pub const LANDED: Self = Self(57);
+
     /// One of eight floating-point condition flags.
     pub const fn flag(number: u8) -> Self {
         Self(40 + number)

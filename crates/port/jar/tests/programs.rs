@@ -163,6 +163,12 @@ fn nested_functions() {
 }
 
 #[test]
+fn jumps_to_labels_of_other_functions() {
+    same(&LITTLE, "landings.c", &["-O2"], &[]);
+    same(&BIG, "landings.c", &["-O0"], &[]);
+}
+
+#[test]
 fn exceptions() {
     same(&LITTLE, "exceptions.cpp", &["-O2"], &[]);
 }

@@ -95,3 +95,10 @@ fn control_flow() {
     same("control.c", &["-O2"]);
     same("large_setjmp.c", &["-O1"]);
 }
+
+#[test]
+fn nested_functions_and_labels() {
+    same("nested.c", &["-O2"]);
+    same("landings.c", &["-O2"]);
+    same("landings.c", &["-O0"]);
+}

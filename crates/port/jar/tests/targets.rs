@@ -49,6 +49,7 @@ fn control_flow_on_a_device() {
     same(Target::Cldc, &LITTLE, "control.c");
     same(Target::Cldc, &LITTLE, "large_setjmp.c");
     same(Target::Cldc, &BIG, "nested.c");
+    same(Target::Cldc, &LITTLE, "landings.c");
 }
 
 #[test]

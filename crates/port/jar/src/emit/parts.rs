@@ -9,6 +9,7 @@ use crate::classfile::{Code, Label, Pool, Type};
 use crate::convention::FPS;
 use crate::flow::{Live, Liveness};
 use crate::ir::{BlockId, End, Fp, Function, Rep, Stmt, Ty, Var};
+use crate::landing::second_return;
 use crate::op;
 use crate::signature::{Returns, Signature, THREAD};
 use rustc_hash::FxHashMap;
@@ -338,11 +339,11 @@ impl Driver {
         locals.push(Type::Object(name.clone()));
         for again in agains {
             let other = code.label();
-            let field = pool.field(&name, "buffer", "I");
             code.local(op::ALOAD, caught, 1);
-            code.op_index(op::GETFIELD, field, 0);
             element(code, pool, self.ints, again.ints_at);
-            code.branch(op::IF_ICMPNE, other, -2);
+            let method = pool.method(&name, "isTo", "(I)Z");
+            code.op_index(op::INVOKEVIRTUAL, method, -1);
+            code.branch(op::IFEQ, other, -1);
             for (var, at) in again.vars.iter().zip(again.ints_at + 1..) {
                 code.local(op::ALOAD, self.ints, 1);
                 code.int(pool, i32::from(var.0));
@@ -358,7 +359,7 @@ impl Driver {
                 code.op(op::LASTORE, -4);
             }
             code.local(op::ALOAD, self.ints, 1);
-            code.int(pool, i32::from(V0.0));
+            code.int(pool, i32::from(again.result.0));
             code.local(op::ALOAD, caught, 1);
             let field = pool.field(&name, "value", "I");
             code.op_index(op::GETFIELD, field, 0);
@@ -392,10 +393,11 @@ pub fn agains(program: &Program, function: &Function, liveness: &Liveness) -> Ve
             continue;
         }
         let live = liveness.at_start(next);
-        let vars: Vec<Var> = live.vars().filter(|&var| var != V0).collect();
+        let (buffer, result) = second_return(step);
+        let vars: Vec<Var> = live.vars().filter(|&var| var != result).collect();
         let fps: Vec<Fp> = live.fps().map(|(fp, _)| fp).collect();
         let (ints, floats) = (vars.len() as i32 + 1, fps.len() as i32);
-        agains.push(Again { pc: *pc, block: next, ints_at, vars, fps_at, fps });
+        agains.push(Again { pc: *pc, block: next, buffer, result, ints_at, vars, fps_at, fps });
         ints_at += ints;
         fps_at += floats;
     }

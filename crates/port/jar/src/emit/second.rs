@@ -4,7 +4,8 @@ use super::{A0, Again, Emitter, Extent, FAULT, RUNTIME, SP, Site, Slot, THROWABL
 use crate::classfile::{Label, Type};
 use crate::convention::FPS;
 use crate::flow::Live;
-use crate::ir::{Expr, Rep, Stmt, Ty};
+use crate::ir::{Expr, Rep, Stmt, Ty, Var};
+use crate::landing::second_return;
 use crate::op;
 use crate::signature::Signature;
 
@@ -45,7 +46,8 @@ impl Emitter<'_> {
                     continue;
                 }
                 let mut kept = Vec::new();
-                for var in live.vars().filter(|&var| var != V0) {
+                let (from, result) = second_return(step);
+                for var in live.vars().filter(|&var| var != result) {
                     let (number, copy) = (self.var(var), self.fresh(Ty::I));
                     kept.push((copy, Slot { number, ty: Ty::I }));
                 }
@@ -59,7 +61,7 @@ impl Emitter<'_> {
                 let locals = copies.chain([Slot { number: buffer, ty: Ty::I }]);
                 self.always.extend(locals.collect::<Vec<_>>());
                 let again = self.code.label();
-                self.sites.push(Site { pc: *pc, buffer, kept, again });
+                self.sites.push(Site { pc: *pc, buffer, from, result, kept, again });
             }
         }
         for slot in self.always.clone() {
@@ -70,15 +72,22 @@ impl Emitter<'_> {
         }
     }
 
+    /// Notes where jumps to labels of the function come back to.
+    pub(super) fn note_landing(&mut self, pc: u32, live: &Live) {
+        self.zero(Ty::I);
+        self.store_var(Var::LANDED);
+        self.setjmp_returned(pc, live);
+    }
+
     /// Behind a call of `setjmp`: keeps what the second return has to find.
     pub(super) fn setjmp_returned(&mut self, pc: u32, live: &Live) {
         if let Extent::Part { agains, .. } = self.extent {
             return self.keep_in_arrays(pc, agains);
         }
         let Some(at) = self.sites.iter().position(|site| site.pc == pc) else { return };
-        let (buffer, again) = (self.sites[at].buffer, self.sites[at].again);
+        let Site { buffer, again, from, result, .. } = self.sites[at];
         self.forget_buffer(at);
-        self.load_var(A0);
+        self.load_var(from);
         self.store_local(buffer, Ty::I);
         self.make_valid(live);
         for (fp, mask) in live.fps() {
@@ -88,12 +97,12 @@ impl Emitter<'_> {
             self.load_local(slot.number, slot.ty);
             self.store_local(copy, slot.ty);
         }
-        if !live.has(V0) {
+        if !live.has(result) {
             self.zero(Ty::I);
-            self.store_var(V0);
+            self.store_var(result);
         }
         let mut with_result = *live;
-        with_result.ints |= V0.bit();
+        with_result.ints |= result.bit();
         self.place(again, &with_result, &[]);
     }
 
@@ -106,11 +115,11 @@ impl Emitter<'_> {
             self.code.int(self.pool, other.ints_at);
             self.code.op(op::DUP2, 2);
             self.code.op(op::IALOAD, -1);
-            self.load_var(A0);
+            self.load_var(again.buffer);
             self.java(&format!("{RUNTIME}Mips"), "unless", "(II)I", -1);
             self.code.op(op::IASTORE, -3);
         }
-        let kept = std::iter::once(&A0).chain(&again.vars);
+        let kept = std::iter::once(&again.buffer).chain(&again.vars);
         let places = kept.zip(again.ints_at..).map(|(var, at)| (*var, at));
         // A handler of a fault needs to know where the stack is.
         for (var, at) in places.chain([(SP, i32::from(SP.0))]) {
@@ -136,7 +145,7 @@ impl Emitter<'_> {
             .collect();
         for buffer in others {
             self.load_local(buffer, Ty::I);
-            self.load_var(A0);
+            self.load_var(self.sites[site].from);
             self.java(&format!("{RUNTIME}Mips"), "unless", "(II)I", -1);
             self.store_local(buffer, Ty::I);
         }
@@ -181,10 +190,10 @@ impl Emitter<'_> {
         for site in std::mem::take(&mut self.sites) {
             let other = self.code.label();
             self.code.local(op::ALOAD, kept, 1);
-            let field = self.pool.field(&jump, "buffer", "I");
-            self.code.op_index(op::GETFIELD, field, 0);
             self.load_local(site.buffer, Ty::I);
-            self.code.branch(op::IF_ICMPNE, other, -2);
+            let method = self.pool.method(&jump, "isTo", "(I)Z");
+            self.code.op_index(op::INVOKEVIRTUAL, method, -1);
+            self.code.branch(op::IFEQ, other, -1);
             for (copy, slot) in site.kept {
                 self.load_local(copy, slot.ty);
                 self.store_local(slot.number, slot.ty);
@@ -192,7 +201,7 @@ impl Emitter<'_> {
             self.code.local(op::ALOAD, kept, 1);
             let field = self.pool.field(&jump, "value", "I");
             self.code.op_index(op::GETFIELD, field, 0);
-            self.store_var(V0);
+            self.store_var(site.result);
             self.reload_memory();
             self.code.branch(op::GOTO, site.again, 0);
             let mut locals = self.locals(&Live::default());

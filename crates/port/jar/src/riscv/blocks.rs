@@ -13,6 +13,7 @@ use crate::convention::Convention;
 use crate::graph::Graph;
 use crate::image::Image;
 use crate::ir::{Block, BlockId, Callee, End, Expr, Function, Stmt, Var};
+use crate::landing;
 
 /// More instructions than any function has: code that is none is not followed for ever.
 const INSTRUCTIONS_MAX: usize = 400_000;
@@ -32,20 +33,29 @@ struct Finder<'a> {
     entry: u32,
     starts: BTreeSet<u32>,
     jumps: FxHashMap<u32, Jump>,
+    /// Labels that other functions jump to.
+    landings: BTreeSet<u32>,
 }
 
-/// The function at an address, with everything that does not change in it computed.
-pub fn function(image: &Image, entry: u32) -> Function {
+/// The function at an address, with everything that does not change in it computed. Other functions jump to
+/// some labels, and to those that its own code hands out.
+pub fn function(image: &Image, entry: u32, landings: &BTreeSet<u32>) -> Function {
     let lifter = Lifter { high: image.high };
-    let starts = BTreeSet::from([entry]);
-    let mut finder = Finder { image, lifter, entry, starts, jumps: FxHashMap::default() };
+    let starts = landings.iter().copied().chain([entry]).collect();
+    let (jumps, landings) = (FxHashMap::default(), landings.clone());
+    let mut finder = Finder { image, lifter, entry, starts, jumps, landings };
     loop {
         finder.follow();
         let mut function = finder.build();
         let known = constants::solve(image, &function);
         if !finder.resolve(&function, &known) {
             constants::apply(image, &mut function, &known);
-            return function;
+            let stored = landing::stored(image, &function);
+            if stored.is_subset(&finder.landings) {
+                return function;
+            }
+            finder.starts.extend(&stored);
+            finder.landings.extend(stored);
         }
     }
 }
@@ -139,12 +149,15 @@ impl Finder<'_> {
             builder.block(start);
         }
         let name = self.image.function_at(self.entry).map(str::to_owned);
-        Function {
+        let landings = self.landings.iter().map(|&at| (at, builder.graph.id(at))).collect();
+        let mut function = Function {
             entry: self.entry,
             name: name.unwrap_or_else(|| format!("function_{:x}", self.entry)),
             blocks: builder.graph.finish(),
             convention: Convention::RiscV,
-        }
+        };
+        landing::insert(&mut function, landings);
+        function
     }
 
     /// Gives jumps their targets. Whether there is anything new.
@@ -153,11 +166,15 @@ impl Finder<'_> {
         let mut new = false;
         for (id, block) in function.blocks.iter().enumerate() {
             let End::Jump { to: Expr::Var(register), .. } = &block.end else { continue };
+            if *register == Var::LANDED {
+                continue;
+            }
             let Some(&(pc, _)) = block.steps.last() else { continue };
             if !known.is_reached(id) {
                 continue;
             }
             match known.at_end(self.image, function, id, *register) {
+                _ if landing::leaves_frame(block) => new |= self.add(pc, Jump::Away),
                 Value::Const(to) if self.image.is_code(to) && !self.is_other_function(to) => {
                     new |= self.add(pc, Jump::Targets(BTreeSet::from([to])));
                 }
@@ -286,6 +303,10 @@ impl Builder<'_, '_> {
             Some(Jump::TailCall) => {
                 steps.push((pc, Stmt::Call { callee: Callee::Indirect(to), pc }));
                 End::Return
+            }
+            Some(Jump::Away) => {
+                steps.push((pc, landing::jump(Convention::RiscV, to)));
+                End::Nowhere(pc)
             }
             known => {
                 let targets: Vec<u32> = match known {

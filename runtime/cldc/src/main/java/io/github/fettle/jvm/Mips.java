@@ -228,6 +228,17 @@ public final class Mips {
         throw new GuestJump(buffer, value);
     }
 
+    /** Jumps to a label of a function further up, with its frame and stack pointer. */
+    public static void jumpAway(GuestThread thread, int label, int frame, int stack) {
+        thread.landedStack = stack;
+        throw new GuestJump(frame | 1, stack | 2, label);
+    }
+
+    /** The stack pointer that the last such jump brought. */
+    public static int landedStack(GuestThread thread) {
+        return thread.landedStack;
+    }
+
     /** The first number, but 0 if both are the same. */
     public static int unless(int a, int b) {
         return a == b ? 0 : a;

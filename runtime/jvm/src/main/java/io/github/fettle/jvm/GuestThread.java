@@ -24,6 +24,9 @@ public final class GuestThread {
     /** The static chain of a nested function that is called by its address. */
     public int chain;
 
+    /** The stack pointer of a jump to a label of a function further up. */
+    int landedStack;
+
     /** The first value for the landing pad that an exception has reached: the exception. */
     public int landed;
 

@@ -223,6 +223,17 @@ public final class Mips {
         throw new GuestJump(buffer, value == 0 ? 1 : value);
     }
 
+    /** Jumps to a label of a function further up, with its frame and stack pointer. */
+    public static void jumpAway(GuestThread thread, int label, int frame, int stack) {
+        thread.landedStack = stack;
+        throw new GuestJump(frame | 1, stack | 2, label);
+    }
+
+    /** The stack pointer that the last such jump brought. */
+    public static int landedStack(GuestThread thread) {
+        return thread.landedStack;
+    }
+
     /** A library's start is over: what stands for its {@code main}. */
     public static void ready(GuestThread thread) {
         ThreadCalls.exitGroup(thread, 0);
