@@ -143,7 +143,7 @@ pub fn fit(lower: &Bounds, upper: &Bounds) -> Result<Fit, NoFit> {
     let (first, last) = (low.0.min(high.0), low.1.max(high.1));
     // Seconds from the middle, and nanoseconds from any of the bounds, so that numbers are small.
     let middle = first + (last - first) / 2;
-    let zero = upper.points[0].1;
+    let Some((_, zero)) = upper.points.first().copied() else { return Err(NoFit::OneWay) };
     let from_middle = |ns: u64| (ns as f64 - middle as f64) / NS;
     let near = |hull: Vec<(u64, i64)>, margin: f64| -> Vec<(f64, f64)> {
         let point = |(x, y): (u64, i64)| {

@@ -13,6 +13,7 @@
 //!
 //! I/O is `fettle-trace`'s alone.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod aligned;
 mod calls;
@@ -100,7 +101,7 @@ fn check(traces: &[Trace]) -> Result<()> {
             let begin = |m: &Manifest| (m.start_unix_ns, m.clock.tsc_at_start, m.command.clone());
             begin(other) == begin(manifest)
         };
-        if let Some(other) = traces[..n].iter().find(same) {
+        if let Some(other) = traces.iter().take(n).find(same) {
             let (a, b) = (other.path().to_owned(), trace.path().to_owned());
             return Err(Error::Twice { a, b });
         }
@@ -109,6 +110,10 @@ fn check(traces: &[Trace]) -> Result<()> {
 }
 
 /// The machine of each trace: those of one boot are of one machine.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "numbers of traces, of which each of these lists has one entry"
+)]
 fn machines(traces: &[Trace]) -> Result<Vec<usize>> {
     let mut machines: Vec<usize> = Vec::new();
     let mut count = 0;
@@ -156,6 +161,10 @@ fn same_clock(from: &Trace, to: &Trace) -> Line {
 
 /// Brings all traces to the first one's clock: over the same clock, by what the user says, or by
 /// messages, the most certain first.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "numbers of traces, of which each of these lists has one entry"
+)]
 fn align(
     traces: &[Trace],
     machines: &[usize],
@@ -221,6 +230,10 @@ struct Link {
 /// How certain a reading of two clocks at the begin of a recording is.
 const READING_NS: f64 = 1000.0;
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "numbers of traces, of which each of these lists has one entry"
+)]
 fn links(
     traces: &[Trace],
     machines: &[usize],
@@ -277,6 +290,10 @@ fn links(
 }
 
 /// Why a trace is not reached.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "numbers of traces, of which each of these lists has one entry"
+)]
 fn unreached(
     traces: &[Trace],
     aligned: &[Option<Aligned>],

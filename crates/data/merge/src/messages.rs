@@ -12,7 +12,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use fettle_trace::{EventKind, Trace};
+use fettle_trace::{EventKind, EventRun, Trace};
 
 use crate::clock::Bounds;
 use crate::error::Result;
@@ -59,6 +59,11 @@ pub(crate) fn is_own(end: &str) -> bool {
     end.starts_with("127.") || end.starts_with("[::1]") || end.starts_with("unix:")
 }
 
+/// The value of a field, by its number, in a row; each field of a run has one for each row.
+pub(crate) fn value(run: &EventRun<'_>, field: usize, row: usize) -> u64 {
+    run.values(field).get(row).copied().unwrap_or_default()
+}
+
 /// The result of a connection on its way.
 const IN_PROGRESS: i64 = -115;
 
@@ -74,12 +79,13 @@ impl Openings {
             Some(places)
         })?;
         while let Some(run) = stream.next(u64::MAX, &mut |text| texts.code(text))? {
-            for row in 0..run.times_ns().len() {
-                let pair = (run.values(1)[row] as u32, run.values(2)[row] as u32);
-                let count = openings.of.entry(pair).or_default();
-                match roles[run.kind] {
-                    Role::Connect if opened(run.values(3)[row]) => count.0 += 1,
-                    Role::Accept => count.1 += 1,
+            let role = roles.get(run.kind).copied();
+            let pairs = run.values(1).iter().zip(run.values(2));
+            for (row, (here, there)) in pairs.enumerate() {
+                let count = openings.of.entry((*here as u32, *there as u32)).or_default();
+                match role {
+                    Some(Role::Connect) if opened(value(&run, 3, row)) => count.0 += 1,
+                    Some(Role::Accept) => count.1 += 1,
                     _ => {}
                 }
             }
@@ -204,19 +210,19 @@ impl Sides {
         // When each thread returned last.
         let mut returned: FxHashMap<u64, u64> = FxHashMap::default();
         while let Some(run) = stream.next(u64::MAX, &mut |text| texts.code(text))? {
-            let role = roles[run.kind];
+            let Some(role) = roles.get(run.kind).copied() else { continue };
             for (row, now_ns) in run.times_ns().iter().copied().enumerate() {
-                let tid = run.values(0)[row];
+                let tid = value(&run, 0, row);
                 let before_ns = returned.insert(tid, now_ns).unwrap_or(0);
                 if role == Role::Returned {
                     continue;
                 }
-                let pair = (run.values(1)[row] as u32, run.values(2)[row] as u32);
+                let pair = (value(&run, 1, row) as u32, value(&run, 2, row) as u32);
                 if !wanted.contains(&pair) {
                     continue;
                 }
                 let of = sides.entry(pair).or_default();
-                let last = if role == Role::Accept { 0 } else { run.values(3)[row] };
+                let last = if role == Role::Accept { 0 } else { value(&run, 3, row) };
                 match (role, of.last_mut()) {
                     (Role::Accept, _) => of.push(Side { opened_ns: now_ns, ..Side::default() }),
                     (Role::Connect, _) if opened(last) => {

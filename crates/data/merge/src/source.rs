@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::clock::Line;
 use crate::error::{Error, Result};
-use crate::messages::{Pair, Texts, is_own};
+use crate::messages::{Pair, Texts, is_own, value};
 
 /// Numbers of processors that a machine has in a trace of several: no Linux has more.
 pub(crate) const CPUS_OF_A_MACHINE: u32 = 1 << 13;
@@ -82,21 +82,21 @@ impl SourceTrace<'_> {
                 code
             })?;
             let Some(run) = run else { break };
-            let kind = &kinds[run.kind];
+            let Some(kind) = kinds.get(run.kind) else { continue };
             for (row, time_ns) in run.times_ns().iter().enumerate() {
                 let time_ns = self.time(*time_ns);
                 self.end_ns = self.end_ns.max(time_ns);
                 values.clear();
                 for (n, change) in kind.changes.iter().enumerate() {
-                    values.push(self.changed(*change, run.values(n + 1)[row], kind)?);
+                    values.push(self.changed(*change, value(&run, n + 1, row), kind)?);
                 }
-                if let Some((local, remote)) = kind.ends {
-                    let pair = (values[local] as u32, values[remote] as u32);
-                    let (here, there) = ends.renamed(pair, writer);
-                    values[local] = u64::from(here);
-                    values[remote] = u64::from(there);
+                if let Some((local, remote)) = kind.ends
+                    && let Ok([local, remote]) = values.get_disjoint_mut([local, remote])
+                {
+                    let (here, there) = ends.renamed((*local as u32, *remote as u32), writer);
+                    (*local, *remote) = (here.into(), there.into());
                 }
-                let cpu = self.cpu(run.values(0)[row] as u32);
+                let cpu = self.cpu(value(&run, 0, row) as u32);
                 writer.push(kind.id, time_ns, cpu, &values)?;
             }
         }
@@ -250,8 +250,8 @@ pub(crate) fn remember(known: &mut Vec<String>, code: u32, text: &str) {
     if at >= known.len() {
         known.resize(at + 1, String::new());
     }
-    if known[at].is_empty() {
-        text.clone_into(&mut known[at]);
+    if let Some(kept) = known.get_mut(at).filter(|kept| kept.is_empty()) {
+        text.clone_into(kept);
     }
 }
 

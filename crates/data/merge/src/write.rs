@@ -76,6 +76,10 @@ impl Writing<'_> {
         self.traces.iter().find_map(Measure::of)
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "numbers of traces, of which each of these lists has one entry"
+    )]
     fn manifest(&self) -> Manifest {
         let first = self.traces[0].manifest();
         let lead_ns = self.lead_ns().round() as u64;
@@ -123,6 +127,10 @@ impl Writing<'_> {
         manifest
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "numbers of traces, of which each of these lists has one entry"
+    )]
     fn fill(
         &self,
         output: &Path,
