@@ -22,6 +22,7 @@ mod calls;
 pub mod ctf;
 mod detect;
 mod error;
+#[cfg_attr(not(test), warn(clippy::indexing_slicing))]
 mod lines;
 mod sink;
 mod source;
@@ -29,6 +30,7 @@ mod spans;
 mod syscalls;
 mod tasks;
 mod text;
+#[cfg_attr(not(test), warn(clippy::indexing_slicing))]
 pub mod tracedat;
 mod tracepoints;
 mod value;

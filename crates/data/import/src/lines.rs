@@ -42,7 +42,7 @@ impl Lines {
             let chunk = self.input.fill_buf().map_err(|e| Error::io("read", &self.path, e))?;
             let end = chunk.iter().position(|byte| *byte == b'\n');
             let taken = end.map_or(chunk.len(), |end| end + 1);
-            self.line.extend_from_slice(&chunk[..end.unwrap_or(chunk.len())]);
+            self.line.extend_from_slice(end.and_then(|end| chunk.get(..end)).unwrap_or(chunk));
             self.whole = end.is_some();
             self.input.consume(taken);
             if self.line.len() > LINE_MAX {

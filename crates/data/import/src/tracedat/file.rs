@@ -87,7 +87,8 @@ impl Reader {
         self.length
     }
 
-    fn seek(&mut self, at: u64) -> Result<()> {
+    /// Goes to a place.
+    pub fn seek(&mut self, at: u64) -> Result<()> {
         self.input.seek(SeekFrom::Start(at)).map_err(|e| Error::io("read", &self.path, e))?;
         self.at = at;
         Ok(())
@@ -131,7 +132,7 @@ impl Reader {
     fn text(&mut self) -> Result<String> {
         let mut text = Vec::new();
         loop {
-            match self.bytes(1)?[0] {
+            match self.number(1)? as u8 {
                 0 => break,
                 byte if text.len() < 4096 => text.push(byte),
                 _ => return self.wrong("a name has no end"),
@@ -228,12 +229,12 @@ fn common_option(option: u16, data: &[u8], layout: &mut Layout) {
             let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
             layout.clock = chosen.map_or("", |(chosen, _)| chosen).to_owned();
         }
-        id::TSC2NSEC if data.len() >= 16 => {
-            let four = |at: usize| {
-                u32::from_le_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]])
-            };
-            let offset = u64::from(four(8)) | u64::from(four(12)) << 32;
-            layout.cycles = Some((four(0), four(4), offset));
+        id::TSC2NSEC => {
+            if let ([factor, shift, low, high, ..], _) = data.as_chunks::<4>() {
+                let [factor, shift, low, high] =
+                    [factor, shift, low, high].map(|word| u32::from_le_bytes(*word));
+                layout.cycles = Some((factor, shift, u64::from(low) | u64::from(high) << 32));
+            }
         }
         id::CPUSTAT => {
             let text = text();

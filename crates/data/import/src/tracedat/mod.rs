@@ -53,9 +53,8 @@ fn cpus(
         let mut reader = again()?;
         let mut chunks = 0;
         if layout.compressed && data.bytes > 0 {
-            reader.at = data.at;
-            let head = reader.bytes_at(data.at, 4)?;
-            chunks = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+            reader.seek(data.at)?;
+            chunks = reader.u32()?;
         }
         sources.push(CpuRecords {
             layout: Rc::clone(&layout),
