@@ -14,6 +14,7 @@
 #include <linux/rseq.h>
 #include <linux/sched/cputime.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
 #include <linux/sched/task_stack.h>
 #include <linux/uaccess.h>
 
@@ -41,7 +42,8 @@ enum outcome {
     GONE     /* the task ended */
 };
 
-/* Waits until the thread stops. False if it has to be recalled first. */
+/* Waits until the thread stops. False if it has to be recalled first. It looks for a while before it sleeps, unless
+ * another task wants this processor: a proxy that looks on would keep others' calls waiting. */
 static bool wait_for(struct member *member, struct thread *thread)
 {
     bool stopped = false;
@@ -51,7 +53,7 @@ static bool wait_for(struct member *member, struct thread *thread)
             member->spins = min_t(u32, member->spins * 2, SPINS_MOST);
             return true;
         }
-        if (need_resched() || signal_pending(current))
+        if (!single_task_running() || signal_pending(current))
             break;
         cpu_relax();
     }

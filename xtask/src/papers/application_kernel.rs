@@ -46,6 +46,7 @@ fn measure(sources: &Sources) -> Result<Measured> {
         kernel: "linux-image-amd64".to_owned(),
         processors: if sources.quick { 2 } else { 4 },
         parts: Vec::new(),
+        programs: Vec::new(),
         verbose: false,
     };
     Ok(Measured { costs: bench::costs(&options)?, speeds: bench::speeds(&options)? })

@@ -85,8 +85,13 @@ pub fn costs(measured: &[Measurement]) -> bool {
     right
 }
 
+/// Whether a program is to be measured: all are if none is named.
+pub fn is_wanted(wanted: &[String], name: &str) -> bool {
+    wanted.is_empty() || wanted.iter().any(|one| one == name)
+}
+
 /// Prints speeds of parallel programs; false if one is too slow.
-pub fn speeds(speeds: &Speeds) -> bool {
+pub fn speeds(speeds: &Speeds, wanted: &[String]) -> bool {
     let mut right = true;
     for program in ["find", "gcc", "gzip"] {
         if let Some(speed) = speeds.speed_up("lent", 1, program) {
@@ -95,7 +100,7 @@ pub fn speeds(speeds: &Speeds) -> bool {
     }
     println!("speed-up against one of Linux's processors, in virtual time");
     println!("{:<12}{:>8}{:>10}{:>10}{:>8}", "", "on", "Linux", "lent", "ratio");
-    for program in PROGRAMS {
+    for program in PROGRAMS.into_iter().filter(|name| is_wanted(wanted, name)) {
         for processors in 1..=speeds.most() {
             let here = speeds.speed_up("linux", processors, program);
             let there = speeds.speed_up("lent", processors, program);

@@ -34,7 +34,10 @@ pub struct Options {
     /// Only these parts: costs, speeds, noise
     #[arg(long, value_delimiter = ',', default_value = "costs,speeds,noise")]
     pub parts: Vec<String>,
-    /// Show everything that the guest showed
+    /// Of the speeds, only those of these programs: find, gcc, gzip, radix, fft, lu, multi
+    #[arg(long, value_delimiter = ',')]
+    pub programs: Vec<String>,
+    /// Show everything that the guest showed, and what each processor did
     #[arg(long)]
     pub verbose: bool,
 }
@@ -45,7 +48,7 @@ pub fn run(options: &Options) -> Result<bool> {
     for part in &options.parts {
         right &= match part.as_str() {
             "costs" => figures::costs(&costs(options)?),
-            "speeds" => figures::speeds(&speeds(options)?),
+            "speeds" => figures::speeds(&speeds(options)?, &options.programs),
             "noise" => figures::noise(&noise(options)?),
             other => anyhow::bail!("{other} is none of costs, speeds, noise"),
         };
@@ -55,7 +58,9 @@ pub fn run(options: &Options) -> Result<bool> {
 
 /// Measures parallel programs on 1 to `processors` processors of each kind.
 pub fn speeds(options: &Options) -> Result<Speeds> {
-    Ok(Speeds(Guest::new(options)?.measure(options, options.processors + 1, "", speeds_script)?))
+    Ok(Speeds(Guest::new(options)?.measure(options, options.processors + 1, "", |most| {
+        speeds_script(most, &options.programs)
+    })?))
 }
 
 /// Measures single operations.
@@ -114,26 +119,31 @@ fn mixture() -> String {
     script
 }
 
-fn speeds_script(most: u32) -> String {
+fn speeds_script(most: u32, programs: &[String]) -> String {
+    let is_wanted = |name: &str| figures::is_wanted(programs, name);
     let mut script = FUNCTIONS.to_string();
     for system in ["linux", "lent"] {
         if system == "lent" {
             let _ = writeln!(script, "lend 1-{most}");
         }
-        for (name, command) in SINGLE {
+        for (name, command) in SINGLE.into_iter().filter(|(name, _)| is_wanted(name)) {
             let _ =
                 writeln!(script, "{system} 1 /tests/measured/timed {name} {command} >/tmp/said");
             script.push_str("grep -a -E '^(label|measured|failed)' /tmp/said\n");
         }
         for processors in 1..=most {
-            for (program, size) in PARALLEL {
+            for (program, size) in PARALLEL.into_iter().filter(|(name, _)| is_wanted(name)) {
                 let _ = writeln!(
                     script,
                     "{system} {processors} /tests/measured/splash {program} {processors} {size}"
                 );
             }
-            let _ =
-                writeln!(script, "{system} {processors} /tests/measured/timed multi /tests/multi");
+            if is_wanted("multi") {
+                let _ = writeln!(
+                    script,
+                    "{system} {processors} /tests/measured/timed multi /tests/multi"
+                );
+            }
         }
     }
     script
@@ -215,6 +225,9 @@ impl Guest {
         ensure!(!shown.contains("failed:"), "a program failed in the guest:\n{shown}");
         let counts = std::fs::read_to_string(&self.counts).context("what the plugin counted")?;
         let measured = reading::read(&shown, &counts)?;
+        if options.verbose {
+            reading::show(&measured);
+        }
         for one in measured.iter().filter(|one| one.slips > 0) {
             println!("{} {}: {} slips", one.system, one.what, one.slips);
         }

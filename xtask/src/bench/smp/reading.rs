@@ -106,6 +106,19 @@ pub fn read(shown: &str, counts: &str) -> Result<Vec<Measurement>> {
     Ok(measured)
 }
 
+/// Prints what each vCPU did.
+pub fn show(measured: &[Measurement]) {
+    for one in measured {
+        println!("{} {} {}: {} ticks", one.what, one.system, one.processors, one.ticks);
+        for (vcpu, counts) in one.vcpus.iter().enumerate() {
+            println!(
+                "  vCPU {vcpu}: user {:>11}  kernel {:>11}  of it waiting {:>11}  entries {:>7}",
+                counts.user, counts.kernel, counts.waiting, counts.entries
+            );
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
