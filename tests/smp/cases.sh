@@ -12,11 +12,12 @@ same() { # NAME COMMAND...
     result "$name" "$here" "$there"
 }
 
-# The same without the command: the shell joins, and becomes the program.
+# The same without the command: the shell joins, and becomes the program. With `mixed` it comes home for its calls.
+how=
 fast() { # NAME COMMAND...
     name=$1; shift
     here=$( (exec "$@") 2>&1; echo "status $?")
-    there=$( (echo join >/dev/fettle-smp; exec "$@") 2>&1; echo "status $?")
+    there=$( (echo join $how >/dev/fettle-smp; exec "$@") 2>&1; echo "status $?")
     result "$name" "$here" "$there"
 }
 
@@ -53,6 +54,11 @@ case_programs() {
     for program in /tests/programs/*; do
         fast ${program##*/} $program
     done
+    how=mixed
+    for program in futexes processes signals; do
+        fast mixed-$program /tests/programs/$program
+    done
+    how=
 }
 
 # Sum of a figure over lent processors.
@@ -67,6 +73,18 @@ case_quiet() {
     faults=$(($(figure faults) - faults)) calls=$(($(figure calls) - calls))
     result few-faults few "$([ $faults -gt 200 ] && [ $faults -lt 1500 ] && echo few || echo $faults)"
     result few-calls few "$([ $calls -gt 10 ] && [ $calls -lt 200 ] && echo few || echo $calls)"
+}
+
+# A thread for which Linux has more to do than it has itself comes home, unless it has to stay out.
+case_balance() {
+    for how in '' mixed; do
+        [ "$how" ] && expected=home || expected=out
+        calls=$(figure calls)
+        (echo join $how >/dev/fettle-smp; exec busybox dd if=/dev/zero of=/dev/null bs=16k count=20000 2>/dev/null)
+        calls=$(($(figure calls) - calls))
+        if [ $calls -gt 40000 ]; then where=out; elif [ $calls -lt 10000 ]; then where=home; else where=$calls; fi
+        result "calls-$how" "$expected" "$where"
+    done
 }
 
 # Without the notifier stale translations must show, or the test of them says nothing. How often they do
@@ -137,6 +155,22 @@ case_attach() {
     result home "" "$(state_of $started)"
     kill $started; wait $started
     result ended-at-home 143 $?
+}
+
+# A user other than root, who has a right to one of the processors.
+case_users() {
+    mkdir -p /etc; echo 'other:x:1000:1000::/:/bin/dash' >>/etc/passwd
+    as() { busybox start-stop-daemon -S -q -c other -x /bin/dash -- -c "$1" 2>&1; }
+    result user-without-right refused "$(as 'echo status >/dev/fettle-smp && echo opened' | grep -q opened && echo opened || echo refused)"
+    fettle smp allow 1000 3
+    result user-runs "1 5 " "$(as 'fettle smp run -- dash -c "nproc; exit 5"; echo $?' | tr '\n' ' ')"
+    result user-lends refused "$(as 'fettle smp lend 1 >/dev/null && echo lent || echo refused' | tail -1)"
+    result user-takes-other refused "$(as 'fettle smp run --cpus 2 -- true && echo ran || echo refused' | tail -1)"
+    start dash -c "$LOOP"
+    result user-moves-other refused "$(as "fettle smp attach $started && echo moved || echo refused" | tail -1)"
+    kill $started; wait $started
+    fettle smp allow 1000 none
+    result user-after refused "$(as 'echo status >/dev/fettle-smp && echo opened' | grep -q opened && echo opened || echo refused)"
 }
 
 case_give_back() {

@@ -170,13 +170,13 @@ pub fn run(options: &Options) -> Result<Score> {
     };
     let files = files(options, &kernel)?;
     let mut script = std::fs::read_to_string(repo::root().join("tests/smp/cases.sh"))?;
-    script.push_str("\ncase_lend\ncase_programs\ncase_quiet\ncase_waits\ncase_mutation\n");
+    script.push_str("\ncase_lend\ncase_programs\ncase_quiet\ncase_balance\ncase_waits\ncase_mutation\n");
     if !options.brief {
         script.push_str(&std::fs::read_to_string(repo::root().join("tests/smp/debian.sh"))?);
         script.push_str("\ncase_debian\ncase_debuggers\n");
         script.push_str(&format!("case_changes {}\n", options.changes));
     }
-    script.push_str("case_signals\ncase_attach\ncase_give_back\n");
+    script.push_str("case_signals\ncase_attach\ncase_users\ncase_give_back\n");
     script.push_str("case_suspend\ncase_hold\ncase_unload\n");
     let times = if options.brief { 2 } else { options.times };
     script.push_str(&format!("case_again {times}\nrmmod fettle-smp\n"));

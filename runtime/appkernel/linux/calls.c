@@ -71,7 +71,7 @@ static long set_affinity(struct member *member, struct pt_regs *regs)
         free_cpumask_var(numbers);
         return -EFAULT;
     }
-    cpus = processors_indices(numbers);
+    cpus = processors_indices(numbers) & member->allowed;
     if (cpus) {
         member->cpus = cpus;
     } else {

@@ -1,8 +1,11 @@
 /* The device: commands are written to it, in words, and the answer is read from the same open file.
  *
- *     lend LIST [hold]   give-back [LIST]   join [LIST]   attach PID [LIST]   home PID
- *     poll 0|1   status   log   ignore-changes 0|1   keep-waiting 0|1 (for tests)
+ *     lend LIST [hold]   give-back [LIST]   home PID
+ *     join [mixed] [LIST]   attach PID [mixed] [LIST]
+ *     allow USER LIST|none   poll 0|1   status   log   ignore-changes 0|1   keep-waiting 0|1 (for tests)
  *
+ * Users other than root may only join, attach and bring home what is theirs, and read; those alone who have a right
+ * to processors (users.c) open the device.
  * A command that fails gives an error number, and the answer says why. With `hold`, processors come
  * back when the file is closed, however that happens. */
 #include <linux/fs.h>
@@ -25,6 +28,7 @@ struct session {
 struct command {
     const char *name;
     int (*run)(struct session *session, char *arguments);
+    bool is_for_all; /* who have opened the device */
 };
 
 void say(struct answer *answer, const char *format, ...)
@@ -93,15 +97,36 @@ static int run_give_back(struct session *session, char *arguments)
     return error;
 }
 
-static int run_join(struct session *session, char *arguments)
+/* [mixed] [LIST] */
+static int parse_membership(struct session *session, char *arguments, struct membership *as)
 {
-    u64 cpus;
-    int error = parse_lent(&session->answer, arguments, &cpus);
+    static const char mixed[] = "mixed";
+    size_t length = sizeof mixed - 1;
+    int error;
+    as->is_mixed = arguments && !strncmp(arguments, mixed, length) &&
+                    (!arguments[length] || arguments[length] == ' ');
+    if (as->is_mixed)
+        arguments = arguments[length] ? arguments + length + 1 : NULL;
+    error = parse_lent(&session->answer, arguments, &as->cpus);
     if (!error && !processors_usable()) {
         say(&session->answer, "no processor is lent: `fettle smp lend` first");
-        error = -ENODEV;
+        return -ENODEV;
     }
-    return error ? error : members_join(current, cpus);
+    as->allowed = users_indices();
+    as->cpus &= as->allowed;
+    if (!error && !as->cpus) {
+        say(&session->answer, "user %u has no right to these processors: `fettle smp allow` gives it",
+            from_kuid(&init_user_ns, current_uid()));
+        error = -EPERM;
+    }
+    return error;
+}
+
+static int run_join(struct session *session, char *arguments)
+{
+    struct membership as;
+    int error = parse_membership(session, arguments, &as);
+    return error ? error : members_join(current, as);
 }
 
 static int parse_pid(struct answer *answer, const char *text, pid_t *pid)
@@ -115,16 +140,36 @@ static int parse_pid(struct answer *answer, const char *text, pid_t *pid)
 static int run_attach(struct session *session, char *arguments)
 {
     char *number = strsep(&arguments, " ");
+    struct membership as;
     pid_t pid;
-    u64 cpus;
     int error = parse_pid(&session->answer, number, &pid);
     if (!error)
-        error = parse_lent(&session->answer, arguments, &cpus);
-    if (!error && !processors_usable()) {
-        say(&session->answer, "no processor is lent: `fettle smp lend` first");
-        error = -ENODEV;
+        error = parse_membership(session, arguments, &as);
+    return error ? error : members_attach(pid, as, &session->answer);
+}
+
+static int run_allow(struct session *session, char *arguments)
+{
+    char *number = strsep(&arguments, " ");
+    cpumask_var_t numbers;
+    u32 user;
+    int error = number ? kstrtou32(number, 10, &user) : -EINVAL;
+    if (error) {
+        say(&session->answer, "%s is no user's number", number ? number : "");
+        return error;
     }
-    return error ? error : members_attach(pid, cpus, &session->answer);
+    if (!zalloc_cpumask_var(&numbers, GFP_KERNEL))
+        return -ENOMEM;
+    if (!arguments || strcmp(arguments, "none"))
+        error = cpulist_parse(arguments ? arguments : "", numbers);
+    if (error)
+        say(&session->answer, "%s is no list of processors of this machine", arguments ? arguments : "");
+    else
+        error = users_allow(make_kuid(&init_user_ns, user), numbers);
+    if (error == -ENOSPC)
+        say(&session->answer, "too many users have a right to processors");
+    free_cpumask_var(numbers);
+    return error;
 }
 
 static int run_home(struct session *session, char *arguments)
@@ -156,6 +201,8 @@ static int run_status(struct session *session, char *arguments)
         say_cpu(answer, world_cpu(__builtin_ctzl(rest)), separator);
     say(answer, "],\"threads\":[");
     members_say(answer);
+    say(answer, "],\"users\":[");
+    users_say(answer);
     say(answer, "],\"invalidations\":%llu,\"bells\":%llu}", spaces_invalidations,
         shared->bells_rung);
     return 0;
@@ -201,9 +248,10 @@ static int run_keep_waiting(struct session *session, char *arguments)
 
 static const struct command commands[] = {
     {"lend", run_lend},     {"give-back", run_give_back},
-    {"join", run_join},     {"attach", run_attach},
-    {"home", run_home},     {"status", run_status},
-    {"log", run_log},       {"ignore-changes", run_ignore_changes},
+    {"join", run_join, true},     {"attach", run_attach, true},
+    {"home", run_home, true},     {"status", run_status, true},
+    {"log", run_log, true},       {"ignore-changes", run_ignore_changes},
+    {"allow", run_allow},
     {"keep-waiting", run_keep_waiting}, {"poll", run_poll},
 };
 
@@ -213,8 +261,12 @@ static int run(struct session *session, char *text)
     u32 i;
     session->answer.length = 0;
     for (i = 0; i < ARRAY_SIZE(commands); i++)
-        if (!strcmp(name, commands[i].name))
-            return commands[i].run(session, text);
+        if (!strcmp(name, commands[i].name)) {
+            if (commands[i].is_for_all || users_is_administrator())
+                return commands[i].run(session, text);
+            say(&session->answer, "only root may %s", name);
+            return -EPERM;
+        }
     say(&session->answer, "%s is no command", name);
     return -EINVAL;
 }
@@ -249,7 +301,10 @@ static ssize_t on_read(struct file *file, char __user *to, size_t size, loff_t *
 
 static int on_open(struct inode *inode, struct file *file)
 {
-    struct session *session = kzalloc(sizeof *session, GFP_KERNEL);
+    struct session *session;
+    if (!users_is_administrator() && !users_has_right())
+        return -EACCES;
+    session = kzalloc(sizeof *session, GFP_KERNEL);
     if (!session)
         return -ENOMEM;
     session->answer.text = kvzalloc(ANSWER_SIZE, GFP_KERNEL);
@@ -287,7 +342,7 @@ static struct miscdevice device = {
     .minor = MISC_DYNAMIC_MINOR,
     .name = "fettle-smp",
     .fops = &operations,
-    .mode = 0600,
+    .mode = 0666, /* on_open decides */
 };
 
 int control_init(void)
@@ -298,4 +353,5 @@ int control_init(void)
 void control_exit(void)
 {
     misc_deregister(&device);
+    users_exit();
 }

@@ -86,7 +86,25 @@ void spaces_for(struct mm_struct *mm, void (*what)(struct space *space));
 extern u64 spaces_invalidations;
 extern bool spaces_ignore_changes;
 
+/* What a thread that is out has had of Linux lately (balance.c). Times in ticks. */
+struct balance {
+    u32 events;
+    u64 ran_before; /* its time on lent processors when counting began */
+    u64 served;     /* Linux's time for its calls and faults since then */
+    u64 stays;      /* how long it would stay home next, ns */
+};
+
+bool balance_is_kernel_bound(struct balance *balance, const struct thread *thread);
+void balance_begin(struct balance *balance, const struct thread *thread);
+u64 balance_stay(struct balance *balance);
+
 /* members.c: tasks that run on lent processors when they can. */
+struct membership {
+    u64 cpus;       /* lent processors that it is to run on */
+    u64 allowed;    /* those that its user has a right to */
+    bool is_mixed;  /* comes home while Linux has more to do with it than it has itself */
+};
+
 struct member {
     struct callback_head work;
     struct hlist_node node;
@@ -95,6 +113,9 @@ struct member {
     struct task_struct *task;
     struct space *space;
     u64 cpus;
+    u64 allowed;
+    bool is_mixed;
+    struct balance balance;
     u64 avoided; /* processors where it must not start next */
     u32 last_cpu;
     int thread;        /* that a call's work waits with, or -1 */
@@ -112,13 +133,22 @@ struct member {
 
 int members_init(void);
 void members_exit(void);
-int members_join(struct task_struct *task, u64 cpus);
-int members_attach(pid_t pid, u64 cpus, struct answer *answer);
+int members_join(struct task_struct *task, struct membership as);
+int members_attach(pid_t pid, struct membership as, struct answer *answer);
 int members_leave(pid_t pid, struct answer *answer);
 void member_again(struct member *member, u64 nanoseconds);
 void member_drop(struct member *member);
 u32 members_count(void);
 void members_say(struct answer *answer);
+
+/* users.c: users other than root. */
+int users_allow(kuid_t user, const struct cpumask *numbers);
+bool users_is_administrator(void);
+bool users_has_right(void);
+u64 users_indices(void);
+bool users_may_move(struct task_struct *task);
+void users_say(struct answer *answer);
+void users_exit(void);
 
 /* proxy.c: what a member does while it is out. */
 void proxy_work(struct callback_head *work);

@@ -42,7 +42,7 @@ void member_again(struct member *member, u64 nanoseconds)
     hrtimer_start(&member->timer, ns_to_ktime(nanoseconds), HRTIMER_MODE_REL);
 }
 
-static struct member *make(struct task_struct *task, u64 cpus)
+static struct member *make(struct task_struct *task, struct membership as)
 {
     struct member *member = kzalloc(sizeof *member, GFP_ATOMIC);
     if (!member)
@@ -51,16 +51,18 @@ static struct member *make(struct task_struct *task, u64 cpus)
     hrtimer_init(&member->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
     member->timer.function = on_timer;
     member->task = task;
-    member->cpus = cpus;
+    member->cpus = as.cpus;
+    member->allowed = as.allowed;
+    member->is_mixed = as.is_mixed;
     member->thread = -1;
     member->spins = 1024;
     atomic_set(&member->is_queued, 1);
     return member;
 }
 
-static int add(struct task_struct *task, u64 cpus, enum task_work_notify_mode mode)
+static int add(struct task_struct *task, struct membership as, enum task_work_notify_mode mode)
 {
-    struct member *member = make(task, cpus);
+    struct member *member = make(task, as);
     unsigned long flags;
     int error = member ? 0 : -ENOMEM;
     spin_lock_irqsave(&lock, flags);
@@ -97,16 +99,16 @@ void member_drop(struct member *member)
 static void on_fork(void *data, struct task_struct *parent, struct task_struct *child)
 {
     struct member *member;
+    struct membership as = {};
     unsigned long flags;
-    u64 cpus = 0;
     if (!members_count())
         return;
     spin_lock_irqsave(&lock, flags);
     member = find(parent);
     if (member && !member->stays_home)
-        cpus = member->cpus;
+        as = (struct membership){member->cpus, member->allowed, member->is_mixed};
     spin_unlock_irqrestore(&lock, flags);
-    if (cpus && !add(child, cpus, TWA_NONE))
+    if (as.cpus && !add(child, as, TWA_NONE))
         set_tsk_thread_flag(child, TIF_NOTIFY_RESUME);
     else if (child->mm)
         futexes_stay_home(child->mm);
@@ -134,20 +136,23 @@ static void on_exit(void *data, struct task_struct *task)
         member_drop(member);
 }
 
-int members_join(struct task_struct *task, u64 cpus)
+int members_join(struct task_struct *task, struct membership as)
 {
-    return add(task, cpus, TWA_RESUME);
+    return add(task, as, TWA_RESUME);
 }
 
-static int for_each_task_of(pid_t pid, int (*what)(struct task_struct *task, u64 cpus), u64 cpus)
+static int for_each_task_of(pid_t pid, int (*what)(struct task_struct *task, struct membership as),
+                            struct membership as)
 {
     struct task_struct *process, *task;
     int error = -ESRCH, done = 0;
     rcu_read_lock();
     process = pid_task(find_vpid(pid), PIDTYPE_TGID);
-    if (process && process->mm) {
+    if (process && !users_may_move(process)) {
+        error = -EPERM;
+    } else if (process && process->mm) {
         for_each_thread(process, task) {
-            error = what(task, cpus);
+            error = what(task, as);
             done += !error;
         }
     }
@@ -155,16 +160,17 @@ static int for_each_task_of(pid_t pid, int (*what)(struct task_struct *task, u64
     return done ? 0 : error;
 }
 
-int members_attach(pid_t pid, u64 cpus, struct answer *answer)
+int members_attach(pid_t pid, struct membership as, struct answer *answer)
 {
-    int error = for_each_task_of(pid, members_join, cpus);
+    int error = for_each_task_of(pid, members_join, as);
     if (error)
         say(answer, error == -EEXIST ? "process %d runs on lent processors already" :
+            error == -EPERM ? "process %d is another user's" :
             "there is no process %d that could run on lent processors", pid);
     return error;
 }
 
-static int leave(struct task_struct *task, u64 cpus)
+static int leave(struct task_struct *task, struct membership as)
 {
     struct member *member;
     unsigned long flags;
@@ -184,9 +190,10 @@ static int leave(struct task_struct *task, u64 cpus)
 
 int members_leave(pid_t pid, struct answer *answer)
 {
-    int error = for_each_task_of(pid, leave, 0);
+    int error = for_each_task_of(pid, leave, (struct membership){});
     if (error)
-        say(answer, "process %d does not run on lent processors", pid);
+        say(answer, error == -EPERM ? "process %d is another user's" :
+            "process %d does not run on lent processors", pid);
     return error;
 }
 

@@ -15,7 +15,7 @@
 
 static DEFINE_MUTEX(lock);
 static u64 lent, usable;
-static u32 number_of[MAX_CPUS];
+static u32 number_of[MAX_CPUS]; /* also of those that were lent before; 0 if none was */
 static enum cpuhp_state guard;
 
 u64 processors_lent(void)
@@ -137,9 +137,22 @@ static int start(u32 index, u32 number)
     return LOAD(cpu->is_up) ? 0 : -EIO;
 }
 
+/* The same index for the same processor, whenever it is lent: threads remember them. */
+static int free_index(u32 number)
+{
+    int index;
+    for (index = 0; index < MAX_CPUS; index++)
+        if (!(lent >> index & 1) && number_of[index] == number)
+            return index;
+    for (index = 0; index < MAX_CPUS; index++)
+        if (!number_of[index])
+            return index;
+    return ffz(lent);
+}
+
 static int lend_one(u32 number, struct answer *answer)
 {
-    int error, index = ffz(lent);
+    int error, index = free_index(number);
     if (index >= MAX_CPUS) {
         say(answer, "at most %d processors can be lent", MAX_CPUS);
         return -ENOSPC;

@@ -37,6 +37,7 @@
 enum outcome {
     OUT,     /* goes on on a lent processor */
     HOME,    /* Linux has something to do with it; out again soon */
+    BUSY,    /* Linux has more to do with it than it has itself; out again after a while */
     PAUSED,  /* other works of the task first */
     NEW,     /* another program: out again at once */
     GONE     /* the task ended */
@@ -250,6 +251,21 @@ static enum outcome on_event(struct member *member, struct thread *thread)
     }
 }
 
+/* Handles an event, and counts the time that it takes Linux but for what it sleeps. */
+static enum outcome serve(struct member *member, struct thread *thread)
+{
+    u64 since = rdtsc();
+    unsigned long sleeps = current->nvcsw + current->nivcsw;
+    enum outcome outcome = on_event(member, thread);
+    if (sleeps == current->nvcsw + current->nivcsw)
+        member->balance.served += rdtsc() - since;
+    if (outcome != OUT || !member->is_mixed || !balance_is_kernel_bound(&member->balance, thread))
+        return outcome;
+    member->delay = balance_stay(&member->balance);
+    come_home(thread);
+    return BUSY;
+}
+
 static enum outcome stay_out(struct member *member)
 {
     struct thread *thread = world_thread(member->thread);
@@ -262,7 +278,7 @@ static enum outcome stay_out(struct member *member)
         if (!wait_for(member, thread))
             thread_recall(member->thread);
         account(member, thread, REPORTED_NS);
-        outcome = on_event(member, thread);
+        outcome = serve(member, thread);
         cond_resched();
     }
     return outcome;
@@ -327,6 +343,7 @@ static int go_out(struct member *member)
     member->thread = index;
     state_out(thread);
     futexes_out(member->space);
+    balance_begin(&member->balance, thread);
     return 0;
 }
 
@@ -386,6 +403,8 @@ void proxy_work(struct callback_head *work)
         return;
     } else if (member->stays_home || !(processors_usable() & member->cpus)) {
         member_drop(member);
+    } else if (outcome == BUSY) {
+        member_again(member, member->delay);
     } else {
         member_again(member, signal_pending(current) || !should_wait() ? SOON : LATER);
     }

@@ -4,3 +4,4 @@
 # not run: fettle smp run: it needs lent processors; `cargo xtask smp` runs it in a guest
 # not run: fettle smp status: it needs the module; `cargo xtask smp` runs it in a guest
 # not run: fettle smp give-back: it needs lent processors; `cargo xtask smp` runs it in a guest
+# not run: fettle smp allow: it needs the module; `cargo xtask smp` runs it in a guest

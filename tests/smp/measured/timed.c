@@ -11,7 +11,7 @@ int main(int count, char **arguments)
     pid_t child;
     if (count < 3)
         return 2;
-    MARK_LONG();
+    MARK_SHORT();
     child = fork();
     if (!child) {
         execvp(arguments[2], arguments + 2);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args as ClapArgs, Subcommand};
 use fettle_smp::check::{Machine, Verdict};
-use fettle_smp::device::{Device, Status};
+use fettle_smp::device::{Device, Membership, Status};
 use fettle_smp::list::List;
 use fettle_smp::{kernel_release, source};
 use serde_json::json;
@@ -69,11 +69,11 @@ enum Command {
     /// The status is the program's own; 126 where it cannot be executed, and 127 where there is none.
     #[command(after_help = "Examples:\n  fettle smp run -- python3 work.py\n  \
                             fettle smp run --cpus 2 -- sh -c 'make test | tee log'\n  \
-                            fettle smp run --lend 2-3 -- ./simulation")]
+                            fettle smp run --lend 2-3 -- ./simulation\n  \
+                            fettle smp run --mixed -- make check")]
     Run {
-        /// Only on these of the lent processors
-        #[arg(long, value_name = "LIST")]
-        cpus: Option<List>,
+        #[command(flatten)]
+        terms: Terms,
         /// Lend these first, and give them back when the program has ended or this command is killed
         #[arg(long, value_name = "LIST")]
         lend: Option<List>,
@@ -85,9 +85,19 @@ enum Command {
     Attach {
         /// The process
         pid: u32,
-        /// Only to these of the lent processors
-        #[arg(long, value_name = "LIST")]
-        cpus: Option<List>,
+        #[command(flatten)]
+        terms: Terms,
+    },
+    /// Let a user other than root run programs on lent processors
+    ///
+    /// The right is for these processors whenever they are lent, until the module is unloaded. Only root may lend and
+    /// give back.
+    #[command(after_help = "Examples:\n  fettle smp allow alice 2-3\n  fettle smp allow alice none")]
+    Allow {
+        /// The user's name or number
+        user: String,
+        /// Which processors, or `none` to take the right away
+        list: String,
     },
     /// Move a process back to Linux's processors
     Home {
@@ -115,6 +125,23 @@ enum Command {
     },
 }
 
+/// How a program takes part.
+#[derive(ClapArgs, Debug)]
+struct Terms {
+    /// Only on these of the lent processors
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<List>,
+    /// Let threads come home while Linux has more to do with them than they have themselves
+    #[arg(long)]
+    mixed: bool,
+}
+
+impl Terms {
+    fn membership(&self) -> Membership<'_> {
+        Membership { list: self.cpus.as_ref(), is_mixed: self.mixed }
+    }
+}
+
 /// Runs `fettle smp`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
@@ -124,13 +151,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             load(module.as_deref())?.lend(list, false)?;
             say!("lent: {list}");
         }
-        Command::Run { cpus, lend: None, program } => {
-            return become_program(cpus.as_ref(), program);
+        Command::Run { terms, lend: None, program } => return become_program(terms, program),
+        Command::Run { terms, lend: Some(list), program } => {
+            return run_between(list, terms, program);
         }
-        Command::Run { cpus, lend: Some(list), program } => {
-            return run_between(list, cpus.as_ref(), program);
-        }
-        Command::Attach { pid, cpus } => Device::open()?.attach(*pid, cpus.as_ref())?,
+        Command::Attach { pid, terms } => Device::open()?.attach(*pid, terms.membership())?,
+        Command::Allow { user, list } => allow(user, list)?,
         Command::Home { pid } => Device::open()?.home(*pid)?,
         Command::Status { json } => status(*json)?,
         Command::Top => top()?,
@@ -189,10 +215,30 @@ fn module(folder: Option<&Path>, build: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The number of a user, as the system's own databases have it.
+fn user_number(user: &str) -> anyhow::Result<u32> {
+    if let Ok(number) = user.parse() {
+        return Ok(number);
+    }
+    let known = Process::new("id").args(["-u", "--", user]).output().context("cannot run id")?;
+    let number = String::from_utf8_lossy(&known.stdout);
+    number.trim().parse().ok().with_context(|| format!("there is no user {user}"))
+}
+
+fn allow(user: &str, list: &str) -> anyhow::Result<()> {
+    let number = user_number(user)?;
+    let list = match list {
+        "none" => None,
+        list => Some(list.parse::<List>()?),
+    };
+    Device::open()?.allow(number, list.as_ref())?;
+    Ok(())
+}
+
 /// Becomes the program, which begins on a lent processor.
-fn become_program(cpus: Option<&List>, program: &[OsString]) -> anyhow::Result<ExitCode> {
+fn become_program(terms: &Terms, program: &[OsString]) -> anyhow::Result<ExitCode> {
     let (name, arguments) = program.split_first().context("no program is named")?;
-    Device::open()?.join(cpus)?;
+    Device::open()?.join(terms.membership())?;
     let why = Process::new(name).args(arguments).exec();
     say!("fettle: {}: {why}", name.display());
     Ok(ExitCode::from(match why.kind() {
@@ -203,14 +249,17 @@ fn become_program(cpus: Option<&List>, program: &[OsString]) -> anyhow::Result<E
 
 /// Lends processors for as long as a program runs. The module gives them back when this process
 /// ends, whatever ends it.
-fn run_between(lend: &List, cpus: Option<&List>, program: &[OsString]) -> anyhow::Result<ExitCode> {
+fn run_between(lend: &List, terms: &Terms, program: &[OsString]) -> anyhow::Result<ExitCode> {
     let mut device = load(None)?;
     device.lend(lend, true)?;
     let own = std::env::current_exe().context("cannot find this command")?;
     let mut child = Process::new(own);
     child.args(["smp", "run"]);
-    if let Some(cpus) = cpus {
+    if let Some(cpus) = &terms.cpus {
         child.arg("--cpus").arg(cpus.to_string());
+    }
+    if terms.mixed {
+        child.arg("--mixed");
     }
     let status = child.arg("--").args(program).status().context("cannot start the program")?;
     device.give_back(Some(lend))?;
@@ -262,6 +311,9 @@ fn table(status: &Status) -> anyhow::Result<String> {
             cpu.pokes,
             cpu.ticks
         )?;
+    }
+    for right in &status.users {
+        writeln!(text, "user {} may use {}", right.user, right.processors)?;
     }
     if status.threads.is_empty() {
         return Ok(text);

@@ -1,5 +1,6 @@
 //! The module's device: a command is written, its answer read from the same open file.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -68,6 +69,15 @@ pub struct Thread {
     pub faults: u64,
 }
 
+/// A user other than root who may use lent processors.
+#[derive(Debug, Clone, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Right {
+    /// Its number.
+    pub user: u32,
+    /// Processors that it may use while they are lent, as a list like `2,4-7`.
+    pub processors: String,
+}
+
 /// What [`Device::status`] tells.
 #[derive(Debug, Clone, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Status {
@@ -75,6 +85,9 @@ pub struct Status {
     pub processors: Vec<Processor>,
     /// Threads that take part.
     pub threads: Vec<Thread>,
+    /// Users other than root who may use them.
+    #[serde(default)]
+    pub users: Vec<Right>,
     /// Changes of page tables that Linux told the module of.
     pub invalidations: u64,
     /// Interrupts by which the application kernel woke threads in Linux.
@@ -94,6 +107,24 @@ pub struct Note {
     pub a: u64,
     /// `up`: Linux's number of it; `failure`: the instruction's address.
     pub b: u64,
+}
+
+/// How a program takes part.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Membership<'a> {
+    /// Lent processors that it may run on; all without.
+    pub list: Option<&'a List>,
+    /// A thread of it comes home while Linux has more to do with it than it has itself.
+    pub is_mixed: bool,
+}
+
+impl fmt::Display for Membership<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_mixed {
+            to.write_str(" mixed")?;
+        }
+        self.list.map_or(Ok(()), |list| write!(to, " {list}"))
+    }
 }
 
 impl Device {
@@ -168,8 +199,8 @@ impl Device {
     /// # Errors
     ///
     /// When none is lent.
-    pub fn join(&mut self, list: Option<&List>) -> Result<(), Error> {
-        self.notify(&with_list("join", list)).map(drop)
+    pub fn join(&mut self, terms: Membership<'_>) -> Result<(), Error> {
+        self.notify(&format!("join{terms}")).map(drop)
     }
 
     /// Makes a running process do so.
@@ -177,8 +208,18 @@ impl Device {
     /// # Errors
     ///
     /// When there is no such process, or no processor is lent.
-    pub fn attach(&mut self, pid: u32, list: Option<&List>) -> Result<(), Error> {
-        self.notify(&with_list(&format!("attach {pid}"), list)).map(drop)
+    pub fn attach(&mut self, pid: u32, terms: Membership<'_>) -> Result<(), Error> {
+        self.notify(&format!("attach {pid}{terms}")).map(drop)
+    }
+
+    /// Gives a user other than root the right to use these processors while they are lent, or takes it away.
+    ///
+    /// # Errors
+    ///
+    /// When the caller is not root, or too many users have a right.
+    pub fn allow(&mut self, user: u32, list: Option<&List>) -> Result<(), Error> {
+        let list = list.map_or("none".to_owned(), List::to_string);
+        self.notify(&format!("allow {user} {list}")).map(drop)
     }
 
     /// Brings a process home for good.

@@ -77,7 +77,7 @@ fn noise(options: &Options) -> Result<Vec<Measurement>> {
 /// One program on Linux's processors from 1 on, and on lent ones.
 const FUNCTIONS: &str = "
 linux() { echo \"label: linux $1\"; mask=$(printf %x $(((1 << ($1 + 1)) - 2))); shift; taskset $mask \"$@\" || echo failed: \"$@\"; }
-lent() { echo \"label: lent $1\"; list=1-$1; shift; (echo join $list >/dev/fettle-smp; exec \"$@\") || echo failed: \"$@\"; }
+lent() { echo \"label: lent $1\"; list=1-$1; shift; (echo join $how $list >/dev/fettle-smp; exec \"$@\") || echo failed: \"$@\"; }
 lend() { fettle smp lend $1 --module /fettle-smp.ko; echo poll 1 >/dev/fettle-smp; }
 ";
 
@@ -122,6 +122,7 @@ fn mixture() -> String {
 fn speeds_script(most: u32, programs: &[String]) -> String {
     let is_wanted = |name: &str| figures::is_wanted(programs, name);
     let mut script = FUNCTIONS.to_string();
+    script.push_str("how=mixed\n");
     for system in ["linux", "lent"] {
         if system == "lent" {
             let _ = writeln!(script, "lend 1-{most}");
