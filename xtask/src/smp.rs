@@ -170,7 +170,9 @@ pub fn run(options: &Options) -> Result<Score> {
     };
     let files = files(options, &kernel)?;
     let mut script = std::fs::read_to_string(repo::root().join("tests/smp/cases.sh"))?;
-    script.push_str("\ncase_lend\ncase_programs\ncase_quiet\ncase_balance\ncase_waits\ncase_mutation\n");
+    script.push_str(
+        "\ncase_lend\ncase_programs\ncase_quiet\ncase_balance\ncase_waits\ncase_mutation\n",
+    );
     if !options.brief {
         script.push_str(&std::fs::read_to_string(repo::root().join("tests/smp/debian.sh"))?);
         script.push_str("\ncase_debian\ncase_debuggers\n");

@@ -1,4 +1,4 @@
-/* Users other than root: which lent processors each of them may use. Without such a right nobody else opens the
+/* Users other than root: which lent processors each of them may use. Who has no such right does not open the
  * device. Rights are of numbers, not of what is lent at a time, so they hold when processors are lent again. */
 #include <linux/cred.h>
 #include <linux/list.h>

@@ -92,7 +92,9 @@ enum Command {
     ///
     /// The right is for these processors whenever they are lent, until the module is unloaded. Only root may lend and
     /// give back.
-    #[command(after_help = "Examples:\n  fettle smp allow alice 2-3\n  fettle smp allow alice none")]
+    #[command(
+        after_help = "Examples:\n  fettle smp allow alice 2-3\n  fettle smp allow alice none"
+    )]
     Allow {
         /// The user's name or number
         user: String,
