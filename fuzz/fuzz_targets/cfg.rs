@@ -4,7 +4,7 @@
 
 use fettle_image::{Image, LinkAddr};
 use fettle_types::LoadBias;
-use fettle_code::{Mode, Pointers, Probing};
+use fettle_code::{Mode, Probing};
 use fettle_rewrite::{link, plan, LinkParameters, PlanOptions};
 use libfuzzer_sys::fuzz_target;
 
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(image) = Image::parse(file.to_vec()) else { return };
     let lifted = fettle_lift::lift(&image);
     let mode = Mode::ALL[*choice as usize % Mode::ALL.len()];
-    let options = PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[], placement: None, pointers: Pointers::Kept, osr_map: true };
+    let options = PlanOptions { osr_map: true, ..PlanOptions::new(Probing::new(mode)) };
     let plan = plan(&image, &lifted, options);
     let parameters = LinkParameters {
         text_at: LinkAddr(0x1000_0000),

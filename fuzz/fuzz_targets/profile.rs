@@ -26,6 +26,6 @@ fuzz_target!(|data: &[u8]| {
     let subject = Subject { path: Path::new("/bin/true"), image, functions: &lifted.functions };
     if let Ok((counts, _)) = saved.counts(&[subject]) {
         let group = Group::default();
-        let _ = decide::decide(subject.functions, &counts[0], &group, Geometry::L1I);
+        let _ = decide::decide((image, subject.functions), &counts[0], &group, Geometry::L1I);
     }
 });

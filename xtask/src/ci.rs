@@ -9,7 +9,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    bench, corpus, examples, jar, java, kernel_live, lab, page, proc, repo, rpc, smp, tidy, torture,
+    bench, corpus, examples, fuzz, jar, java, kernel_live, lab, page, proc, repo, rpc, smp, tidy,
+    torture,
 };
 
 /// How much of it.
@@ -155,6 +156,15 @@ fn checks(score: &mut Score, broken: &mut Vec<String>) {
         "warnings",
     ];
     note(broken, "lints", cargo(&clippy));
+    say("fuzz targets");
+    match fuzz::check() {
+        Ok(None) => {}
+        Ok(Some(why)) => {
+            println!("skipped: {why}");
+            score.ignored += 1;
+        }
+        Err(error) => note(broken, "fuzz targets", Err(error)),
+    }
     say("tidy");
     note(
         broken,
