@@ -124,7 +124,7 @@ fn parallel(measured: &Measured) -> Result<Table> {
     Ok(Table {
         name: "Table IV and figure 7",
         about: "Speed-up on lent processors against one of Linux's",
-        note: "Smaller sizes than the paper's, one thread a processor; time is instructions of processors in step, without caches. Beside n lent processors there is one of Linux's, which does the calls; the peer is Linux on n, without that one.",
+        note: "Programs run `--mixed`, as in table III: threads that mostly make calls come home. Smaller sizes than the paper's, one thread a processor; time is instructions of processors in step, without caches. Beside n lent processors there is one of Linux's, which does the calls; the peer is Linux on n, without that one.",
         less_is_better: false,
         command: COMMAND.to_owned(),
         rows,
