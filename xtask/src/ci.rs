@@ -157,14 +157,7 @@ fn checks(score: &mut Score, broken: &mut Vec<String>) {
     ];
     note(broken, "lints", cargo(&clippy));
     say("fuzz targets");
-    match fuzz::check() {
-        Ok(None) => {}
-        Ok(Some(why)) => {
-            println!("skipped: {why}");
-            score.ignored += 1;
-        }
-        Err(error) => note(broken, "fuzz targets", Err(error)),
-    }
+    note_or_skip((score, broken), "fuzz targets", fuzz::check());
     say("tidy");
     note(
         broken,
@@ -174,14 +167,7 @@ fn checks(score: &mut Score, broken: &mut Vec<String>) {
     );
 
     say("types of the page");
-    match page::check() {
-        Ok(None) => {}
-        Ok(Some(why)) => {
-            println!("skipped: {why}");
-            score.ignored += 1;
-        }
-        Err(error) => note(broken, "types of the page", Err(error)),
-    }
+    note_or_skip((score, broken), "types of the page", page::check());
     say("tests of the page");
     match page::test() {
         Ok(Ok(passed)) => score.passed += passed,
@@ -195,14 +181,7 @@ fn checks(score: &mut Score, broken: &mut Vec<String>) {
     say("documentation of the code");
     note(broken, "documentation", documentation());
     say("dependencies");
-    match dependencies() {
-        Ok(None) => {}
-        Ok(Some(why)) => {
-            println!("skipped: {why}");
-            score.ignored += 1;
-        }
-        Err(error) => note(broken, "dependencies", Err(error)),
-    }
+    note_or_skip((score, broken), "dependencies", dependencies());
 }
 
 /// Builds the documentation of all crates, in which no link may be dead.
@@ -333,6 +312,22 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
 
 fn say(step: &str) {
     println!("\n== {step}");
+}
+
+/// Notes what came of a step that gives a reason where something is missing that it needs.
+fn note_or_skip(
+    (score, broken): (&mut Score, &mut Vec<String>),
+    step: &str,
+    outcome: Result<Option<String>>,
+) {
+    match outcome {
+        Ok(None) => {}
+        Ok(Some(why)) => {
+            println!("skipped: {why}");
+            score.ignored += 1;
+        }
+        Err(error) => note(broken, step, Err(error)),
+    }
 }
 
 fn note(broken: &mut Vec<String>, step: &str, outcome: Result<()>) {
