@@ -175,13 +175,13 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn line(&mut self, line: &str) {
-        let Ok(value) = serde_json::from_str::<Json>(line) else {
+        let Ok(value) = &serde_json::from_str::<Json>(line) else {
             self.unclear += u64::from(!line.trim().is_empty());
             return;
         };
         match value["type"].as_str() {
             Some("event") if value["sensor"] == rpc::SENSOR => {
-                if self.event(&value).is_none() {
+                if self.event(value).is_none() {
                     self.unclear += 1;
                 }
             }
@@ -250,8 +250,9 @@ impl Reader<'_> {
         tid: u32,
         words: &[u64],
     ) -> Option<()> {
-        let (head, values) = words.split_at_checked(rpc::FIELDS)?;
-        let what = rpc::What::from_word(head[1]);
+        let (head, values) = words.split_first_chunk::<{ rpc::FIELDS }>()?;
+        let [_, what, counts, sent_bytes, received_bytes, high, low, span, parent] = *head;
+        let what = rpc::What::from_word(what);
         let method = self.method(what);
         // Events of different kinds have no order at one time: the fields come between begin and end.
         let time_ns = time_ns.max(began_ns.saturating_add(2));
@@ -261,10 +262,9 @@ impl Reader<'_> {
         let side = if what.flags & rpc::SERVER != 0 { "server" } else { "client" };
         let status = rpc::STATUS.get(usize::from(what.status)).copied().unwrap_or("");
         let ended = rpc::ENDED.get(usize::from(what.ended)).copied().unwrap_or(rpc::ENDED[0]);
-        let ids =
-            || vec![text("trace", trace_text(head[5], head[6])), text("span", span_text(head[7]))];
+        let ids = || vec![text("trace", trace_text(high, low)), text("span", span_text(span))];
         let about = || vec![text("side", side.to_owned()), text("method", method.name.clone())];
-        let parent = if head[8] == 0 { String::new() } else { span_text(head[8]) };
+        let parent = if parent == 0 { String::new() } else { span_text(parent) };
         let mut fields = ids();
         fields.push(text("parent", parent));
         fields.extend(about());
@@ -282,10 +282,10 @@ impl Reader<'_> {
         fields.extend(about());
         fields.push(text("status", status.to_owned()));
         fields.push(text("ended", ended.to_owned()));
-        fields.push(number("sent", head[2] & 0xffff_ffff));
-        fields.push(number("received", head[2] >> 32));
-        fields.push(number("sent_bytes", head[3]));
-        fields.push(number("received_bytes", head[4]));
+        fields.push(number("sent", counts & 0xffff_ffff));
+        fields.push(number("received", counts >> 32));
+        fields.push(number("sent_bytes", sent_bytes));
+        fields.push(number("received_bytes", received_bytes));
         fields.push(number("duration_ns", time_ns - began_ns));
         self.moments.push(Moment { time_ns, pid, tid, event: "rpc_end".to_owned(), fields });
         Some(())
@@ -317,11 +317,12 @@ impl Named {
                 let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
                 bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
                 // What was cut in the middle of a character is cut before it.
-                let whole = match std::str::from_utf8(&bytes) {
-                    Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
-                    _ => &bytes,
-                };
-                Owned::Text(String::from_utf8_lossy(whole).into_owned())
+                if let Err(error) = std::str::from_utf8(&bytes)
+                    && error.error_len().is_none()
+                {
+                    bytes.truncate(error.valid_up_to());
+                }
+                Owned::Text(String::from_utf8_lossy(&bytes).into_owned())
             }
         }
     }

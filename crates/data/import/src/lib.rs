@@ -17,12 +17,12 @@
 //! Nothing in a file makes the crate panic. What cannot be read is counted, with its reason; what makes
 //! it impossible to go on is an error with the file and the place in it.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod calls;
 pub mod ctf;
 mod detect;
 mod error;
-#[cfg_attr(not(test), warn(clippy::indexing_slicing))]
 mod lines;
 mod sink;
 mod source;
@@ -30,7 +30,6 @@ mod spans;
 mod syscalls;
 mod tasks;
 mod text;
-#[cfg_attr(not(test), warn(clippy::indexing_slicing))]
 pub mod tracedat;
 mod tracepoints;
 mod value;

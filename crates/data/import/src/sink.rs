@@ -112,13 +112,15 @@ impl Sink {
     /// Takes an event of the catalogue; its values as [`EventWriter::push`] has them.
     pub fn kernel(&mut self, event: Event, at: At, values: &[u64]) -> Result<()> {
         let place = event as usize;
-        let kind = match self.kernel[place] {
-            Some(kind) => kind,
-            None => {
+        let kind = match self.kernel.get(place) {
+            Some(Some(kind)) => *kind,
+            _ => {
                 let fields = event.fields().iter();
                 let fields: Vec<_> = fields.map(|(name, ty)| EventField::new(*name, *ty)).collect();
                 let kind = self.writer.kind(event.name(), &fields)?;
-                self.kernel[place] = Some(kind);
+                if let Some(known) = self.kernel.get_mut(place) {
+                    *known = Some(kind);
+                }
                 kind
             }
         };
@@ -266,7 +268,7 @@ fn distinct<'a, 'b>(fields: &'b [Field<'a>]) -> impl Iterator<Item = Field<'a>> 
 }
 
 fn holds(columns: &[EventField], fields: &[Field<'_>]) -> bool {
-    let own = &columns[2.min(columns.len())..];
+    let own = columns.get(2..).unwrap_or_default();
     own.len() == distinct(fields).count()
         && own
             .iter()
@@ -296,10 +298,12 @@ pub(crate) fn field_name(name: &str) -> String {
 /// Gives fields of the same name numbers.
 pub(crate) fn number_apart(fields: &mut [EventField]) {
     for at in 1..fields.len() {
+        let (earlier, rest) = fields.split_at_mut(at);
+        let Some(field) = rest.first_mut() else { return };
         let mut number = 2;
-        let stem = fields[at].name.clone();
-        while fields[..at].iter().any(|earlier| earlier.name == fields[at].name) {
-            fields[at].name = format!("{}_{number}", &stem[..stem.len().min(58)]);
+        let stem = field.name.clone();
+        while earlier.iter().any(|earlier| earlier.name == field.name) {
+            field.name = format!("{}_{number}", &stem[..stem.len().min(58)]);
             number += 1;
         }
     }

@@ -63,7 +63,7 @@ pub(crate) fn drain(
     }
     let mut until_look = LOOK;
     while let Some(Reverse((_, place))) = heads.pop() {
-        let source = &mut sources[place];
+        let Some(source) = sources.get_mut(place) else { continue };
         let limit = heads.peek().map_or((u64::MAX, usize::MAX), |Reverse(head)| *head);
         loop {
             source.take(context)?;

@@ -23,7 +23,7 @@ impl Tasks {
         if tid == 0 {
             return;
         }
-        let known = self.thread_of.get(&tid).map(|index| &mut self.threads[*index]);
+        let known = self.thread_of.get(&tid).and_then(|index| self.threads.get_mut(*index));
         if let Some(thread) = known {
             if thread.name.is_empty() && !name.is_empty() {
                 thread.name = name.to_owned();
@@ -40,14 +40,18 @@ impl Tasks {
         self.thread(pid, tid, name, now_ns);
     }
 
+    fn newest(&self, tid: u32) -> Option<&Thread> {
+        self.threads.get(*self.thread_of.get(&tid)?)
+    }
+
     /// The process of a thread; the thread itself if it is not known.
     pub fn pid_of(&self, tid: u32) -> u32 {
-        self.thread_of.get(&tid).map_or(tid, |index| self.threads[*index].pid)
+        self.newest(tid).map_or(tid, |thread| thread.pid)
     }
 
     /// What a thread is called.
     pub fn name_of(&self, tid: u32) -> &str {
-        self.thread_of.get(&tid).map_or("", |index| &self.threads[*index].name)
+        self.newest(tid).map_or("", |thread| &thread.name)
     }
 
     fn process(&mut self, pid: u32, parent: Option<u32>, command: &str, start_ns: u64) {
@@ -77,8 +81,8 @@ impl Tasks {
     pub fn fork(&mut self, parent: u32, child_pid: u32, child_tid: u32, now_ns: u64) {
         let pid = self.pid_of(parent);
         if self.thread_of.contains_key(&child_tid) {
-            let parent_of =
-                self.process_of.get(&child_pid).map(|index| &mut self.processes[*index]);
+            let index = self.process_of.get(&child_pid);
+            let parent_of = index.and_then(|index| self.processes.get_mut(*index));
             if let Some(child) =
                 parent_of.filter(|child| child_pid != pid && child.parent.is_none())
             {
@@ -88,8 +92,8 @@ impl Tasks {
         }
         let name = self.name_of(parent).to_owned();
         if child_pid != pid {
-            let known = self.process_of.get(&pid).map(|index| &self.processes[*index].command);
-            let command = known.cloned().unwrap_or_default();
+            let known = self.process_of.get(&pid).and_then(|index| self.processes.get(*index));
+            let command = known.map(|process| process.command.clone()).unwrap_or_default();
             self.process(child_pid, Some(pid), &command, now_ns);
         }
         self.thread(child_pid, child_tid, &name, now_ns);
@@ -98,28 +102,31 @@ impl Tasks {
     /// A process runs another program.
     pub fn exec(&mut self, pid: u32, tid: u32, path: &str, now_ns: u64) {
         self.seen(pid, tid, "", now_ns);
-        if let Some(index) = self.process_of.get(&pid) {
-            self.processes[*index].command = path.to_owned();
+        let process = self.process_of.get(&pid).and_then(|index| self.processes.get_mut(*index));
+        if let Some(process) = process {
+            process.command = path.to_owned();
         }
-        if let Some(index) = self.thread_of.get(&tid) {
+        let thread = self.thread_of.get(&tid).and_then(|index| self.threads.get_mut(*index));
+        if let Some(thread) = thread {
             let name = path.rsplit('/').next().unwrap_or(path);
             // As the kernel names it.
-            self.threads[*index].name = name.chars().take(15).collect();
+            thread.name = name.chars().take(15).collect();
         }
     }
 
     /// A thread ends.
     pub fn thread_exit(&mut self, tid: u32, now_ns: u64) {
         self.begot.remove(&tid);
-        if let Some(index) = self.thread_of.remove(&tid) {
-            self.threads[index].end_ns = now_ns;
+        let thread = self.thread_of.remove(&tid).and_then(|index| self.threads.get_mut(index));
+        if let Some(thread) = thread {
+            thread.end_ns = now_ns;
         }
     }
 
     /// A process ends, with a status, or a signal below zero.
     pub fn process_exit(&mut self, pid: u32, status: i32, now_ns: u64) {
-        if let Some(index) = self.process_of.remove(&pid) {
-            let process = &mut self.processes[index];
+        let process = self.process_of.remove(&pid).and_then(|at| self.processes.get_mut(at));
+        if let Some(process) = process {
             process.end_ns = now_ns;
             process.exit_code = (status >= 0).then_some(status);
             process.exit_signal = (status < 0).then(|| status.wrapping_neg());

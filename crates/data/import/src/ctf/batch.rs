@@ -1,6 +1,6 @@
 //! Some events of a packet at a time.
 
-use super::decode::Cursor;
+use super::decode::{Cursor, NO_PLACE};
 use super::kinds::{Brief, Kinds};
 use super::pieces::{Piece, Start};
 use super::plan::EventPlan;
@@ -134,11 +134,14 @@ impl Batch {
         match self.pieces(kinds, &brief, cursor.now) {
             Some(after) => cursor.now = after,
             None => {
-                let (_, plan) = &kinds.plan.events[brief.place as usize];
+                let events = &kinds.plan.events;
+                let (_, plan) = events.get(brief.place as usize).ok_or(NO_PLACE)?;
                 cursor.elements_before = cursor.elements.len();
                 cursor.run(&plan.ops)?;
                 let own = plan.first..plan.first + plan.columns.len();
-                self.values[self.used..][..own.len()].copy_from_slice(&cursor.slots[own]);
+                let own = cursor.slots.get(own).ok_or(NO_PLACE)?;
+                let values = self.values.get_mut(self.used..self.used + own.len());
+                values.ok_or(NO_PLACE)?.copy_from_slice(own);
             }
         }
         if cursor.now.at == before {

@@ -138,11 +138,14 @@ impl Source for CtfSource {
                 route
             }
         };
-        let number = |slot: Option<usize>| slot.map_or(0, |slot| event.values[slot] as u32);
+        let value = |slot: Option<usize>| slot.and_then(|slot| event.values.get(slot));
+        let number = |slot: Option<usize>| value(slot).copied().unwrap_or(0) as u32;
         let (pid, tid) = (number(route.pid), number(route.tid));
         let mut at = At { time_ns: event.time_ns, cpu: event.cpu, pid, tid };
-        if let Some(slot) = route.name.filter(|_| tid != 0) {
-            let column = &event.plan.columns[slot];
+        let name = route.name.filter(|_| tid != 0);
+        if let Some(slot) = name
+            && let Some(column) = event.plan.columns.get(slot)
+        {
             if let Value::Text(name) = show(&event, column, slot, &mut self.scratch) {
                 sink.tasks.seen(pid, tid, name, event.time_ns);
             }
@@ -191,8 +194,13 @@ fn kernel(
         let mut text = String::new();
         let number = match (show(event, column, *slot, &mut text), &column.kind) {
             // Names of values are for people; the translation wants the value.
-            (_, Kind::Label { signed: false, .. }) => Some(Value::Unsigned(event.values[*slot])),
-            (_, Kind::Label { .. }) => Some(Value::Signed(event.values[*slot] as i64)),
+            (_, Kind::Label { signed, .. }) => {
+                let value = event.values.get(*slot).copied();
+                value.map(|bits| match signed {
+                    true => Value::Signed(bits as i64),
+                    false => Value::Unsigned(bits),
+                })
+            }
             (Value::Unsigned(value), _) => Some(Value::Unsigned(value)),
             (Value::Signed(value), _) => Some(Value::Signed(value)),
             (Value::Float(value), _) => Some(Value::Float(value)),

@@ -61,7 +61,9 @@ impl Kinds {
             if *id < DENSE_MAX {
                 let at = *id as usize;
                 dense.resize(dense.len().max(at + 1), None);
-                dense[at] = Some(Brief::of(place, event));
+                if let Some(known) = dense.get_mut(at) {
+                    *known = Some(Brief::of(place, event));
+                }
             }
         }
         Ok(Kinds { plan, slots, clock, dense })

@@ -19,9 +19,8 @@ pub fn tokens(text: &str) -> Result<Vec<(Token, usize)>, (usize, String)> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
     let mut at = 0;
-    while at < bytes.len() {
+    while let Some(byte) = bytes.get(at).copied() {
         let rest = &text[at..];
-        let byte = bytes[at];
         if byte.is_ascii_whitespace() || byte == 0 || byte == b'*' {
             // Pointers of C are nothing here.
             at += 1;

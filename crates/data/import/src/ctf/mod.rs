@@ -120,14 +120,15 @@ fn unpacked(bytes: &[u8]) -> std::result::Result<std::borrow::Cow<'_, [u8]>, tsd
             (if little { number } else { number.swap_bytes() }) as usize / 8
         };
         let (content, packet) = (field(24), field(28));
-        if bytes[at + 32] != 0 || bytes[at + 33] != 0 {
+        let packed = bytes.get(at + 32..at + 34).is_none_or(|kinds| kinds != [0, 0]);
+        if packed {
             return Err((at + 32, "compressed or encrypted metadata cannot be read".into()));
         }
         let whole = (HEADER..=packet).contains(&content) && packet <= bytes.len() - at;
         if !whole {
             return Err((at, "a packet of metadata says that it is longer than it is".into()));
         }
-        text.extend_from_slice(&bytes[at + HEADER..at + content]);
+        text.extend_from_slice(bytes.get(at + HEADER..at + content).unwrap_or_default());
         at += packet;
     }
     Ok(text.into())

@@ -378,7 +378,7 @@ impl Maker {
         // Their slots stay taken: values are there while an element is read.
         let hidden = |column: &Column| Column { hidden: true, ..column.clone() };
         self.columns.extend(columns.iter().map(hidden));
-        self.columns[usize::from(slot)].kind = Kind::Array(Rc::new(columns));
+        self.column(slot)?.kind = Kind::Array(Rc::new(columns));
         let first = first as u16;
         self.step(Op::Array { slot, count, body: body.into(), first, width });
         // The count is not known here.
@@ -427,12 +427,16 @@ impl Maker {
         Ok(())
     }
 
+    fn column(&mut self, slot: u16) -> Result<&mut Column, Problem> {
+        self.columns.get_mut(usize::from(slot)).ok_or_else(|| "a value has no column".into())
+    }
+
     fn count(&mut self, count: &Count) -> Result<CountOf, Problem> {
         match count {
             Count::Static(count) => Ok(CountOf::Static(*count)),
             Count::Field(path) => {
                 let (selector, _) = self.find(path)?;
-                self.columns[usize::from(selector.slot)].hidden = true;
+                self.column(selector.slot)?.hidden = true;
                 Ok(CountOf::Slot(selector.slot))
             }
         }
@@ -452,7 +456,7 @@ impl Maker {
             return found.find(same).map(of).ok_or_else(problem);
         }
         for depth in (0..self.path.len().max(1)).rev() {
-            let outer = &self.path[..depth.min(self.path.len())];
+            let (outer, _) = self.path.split_at(depth.min(self.path.len()));
             let same = |named: &&Named| {
                 Some(named.scope) == self.scope_now
                     && named.path.len() == outer.len() + path.names.len()

@@ -108,7 +108,7 @@ impl Position<'_> {
         let mut value = 0_u64;
         for n in 0..size {
             let at = self.at + u64::from(n);
-            let byte = self.bytes[(at >> 3) as usize];
+            let byte = *self.bytes.get((at >> 3) as usize).ok_or(Stuck::Short)?;
             match little {
                 true => value |= u64::from(byte >> (at & 7) & 1) << n,
                 false => value = value << 1 | u64::from(byte >> (7 - (at & 7)) & 1),
@@ -130,7 +130,7 @@ impl Position<'_> {
             if self.at + 8 > self.end {
                 return Err(Stuck::Short);
             }
-            let byte = self.bytes[(self.at >> 3) as usize];
+            let byte = *self.bytes.get((self.at >> 3) as usize).ok_or(Stuck::Short)?;
             self.at += 8;
             if shift < 64 {
                 value |= u64::from(byte & 0x7f) << shift;

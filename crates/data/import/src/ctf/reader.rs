@@ -251,7 +251,7 @@ impl Stream {
         }
         let from = std::mem::replace(&mut self.row, self.batch.rows().len());
         let mut events = self.events();
-        events.rows = self.batch.rows()[from..].iter();
+        events.rows = self.batch.rows().get(from..).unwrap_or_default().iter();
         Ok(Some(events))
     }
 
@@ -360,7 +360,8 @@ impl Stream {
         match &mut self.input {
             Input::Memory(all) => {
                 let from = from as usize;
-                self.bytes.extend_from_slice(&all[from..from + want - have]);
+                let more = all.get(from..from + want - have).unwrap_or_default();
+                self.bytes.extend_from_slice(more);
             }
             Input::File(file) => {
                 let failed = |e| Error::io("read", &self.path, e);
@@ -401,10 +402,11 @@ impl Stream {
         if read.is_ok() && magic.is_some_and(|it| it != PACKET_MAGIC) {
             return Err(self.wrong("no packet begins here: its first number is another"));
         }
-        let Some(place) = trace.kinds(stream) else {
+        let place = trace.kinds(stream);
+        let found = place.and_then(|place| Some((place, trace.plans.get(place)?)));
+        let Some((place, (_, kinds))) = found else {
             return Err(self.wrong("the packet is of a stream that the metadata does not have"));
         };
-        let (_, kinds) = &trace.plans[place];
         read = read.and_then(|()| cursor.run(&kinds.plan.packet));
         let wanted = [Role::PacketSize, Role::ContentSize, Role::Begin, Role::Discarded];
         let at = cursor.now.at;
@@ -424,7 +426,7 @@ impl Stream {
             return Err(self.wrong("the packet's sizes make no sense"));
         }
         let cpu = kinds.plan.columns.iter().position(|column| column.name == "cpu_id");
-        self.cpu = cpu.map_or(0, |slot| self.slots[slot] as u32);
+        self.cpu = cpu.and_then(|slot| self.slots.get(slot)).copied().unwrap_or(0) as u32;
         self.kinds = Some(place);
         self.packet_bytes = packet / 8;
         self.cut = packet / 8 > left;

@@ -66,16 +66,14 @@ impl Compact {
             return None;
         };
         let &[(0, last)] = &ranges[..] else { return None };
-        let single = |fixed: &Fixed| matches!(&*fixed.loads, [load] if load.little && load.ninth == 0 && !load.signed);
+        // One unsigned field, and nothing but it in the stretch.
+        let single = |fixed: &Fixed| matches!(&*fixed.loads, [load] if load.little && load.ninth == 0 && !load.signed && load.right == (64 - fixed.bits) as u8);
         let good = align % 8 == 0
             && choose.selector.slot == *class_slot
             && class.skip == 0
             && (class.bits + time.bits) <= 64
             && single(class)
             && single(time)
-            // Nothing but the field itself is in each stretch.
-            && class.loads[0].right == (64 - class.bits) as u8
-            && time.loads[0].right == (64 - time.bits) as u8
             && time.bits < 64;
         let extended = u64::try_from(last).ok()?.checked_add(1)?;
         good.then_some(Compact {
@@ -108,8 +106,8 @@ impl Choose {
     /// The steps for a value of the selector.
     #[inline]
     pub fn steps(&self, value: u64) -> Option<&[Op]> {
-        if value < 64 {
-            let place = usize::from(self.dense[value as usize]).checked_sub(1)?;
+        if let Some(place) = self.dense.get(value as usize) {
+            let place = usize::from(*place).checked_sub(1)?;
             return self.options.get(place).map(|(_, ops)| &**ops);
         }
         let value = if self.selector.signed { i128::from(value as i64) } else { i128::from(value) };

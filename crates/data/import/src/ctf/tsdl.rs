@@ -57,7 +57,9 @@ struct Parser {
 impl Parser {
     fn builtin(&mut self) {
         let text = Rc::new(Type::Text);
-        self.scopes[0].insert("string".into(), text);
+        if let Some(outermost) = self.scopes.first_mut() {
+            outermost.insert("string".into(), text);
+        }
     }
 
     fn place(&self) -> usize {
@@ -511,7 +513,7 @@ impl Parser {
             names.len() > prefix.len() && prefix.iter().zip(&names).all(|(a, b)| a == b)
         });
         let skip = found.map_or(0, |(prefix, _)| prefix.len());
-        let names = names[skip..].iter().map(|name| plain(name)).collect();
+        let names = names.iter().skip(skip).map(|name| plain(name)).collect();
         Ok(Path { scope: found.map(|(_, scope)| *scope), names })
     }
 

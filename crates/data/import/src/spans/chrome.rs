@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::{CALL, CALL_END, LeftOut, Moment, Moments, number, text, values};
+use super::{CALL, CALL_END, LeftOut, Moment, Moments, at, number, text, values};
 use crate::error::Result;
 use crate::syscalls::args::cut;
 
@@ -53,7 +53,7 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
         let name = text(&event["name"]);
         if phase == "M" {
             if name == "thread_name" {
-                names.push((pid, tid, text(&event["args"]["name"])));
+                names.push((pid, tid, text(at(event, "/args/name"))));
             }
             continue;
         }
@@ -90,7 +90,7 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
             }
             "b" | "e" | "S" | "F" => {
                 let begins = matches!(phase, "b" | "S");
-                let key = [&event["id"], &event["id2"]["local"], &event["id2"]["global"]];
+                let key = ["/id", "/id2/local", "/id2/global"].map(|path| at(event, path));
                 let span = key.into_iter().map(text).find(|id| !id.is_empty()).unwrap_or_default();
                 let texts = vec![
                     ("trace", text(&event["cat"])),

@@ -29,7 +29,8 @@ pub fn moments(answers: &[Json], torn: u64) -> Moments {
                 left_out.count(&[&span["startTime"], &span["duration"]]);
                 continue;
             };
-            let process = &trace["processes"][text(&span["processID"])];
+            let processes = &trace["processes"];
+            let process = &processes[text(&span["processID"])];
             let parents = span["references"].as_array().into_iter().flatten();
             let parent = parents.filter(|it| it["refType"] == "CHILD_OF").map(|it| &it["spanID"]);
             let tag = |of: &Json, wanted: &str| {

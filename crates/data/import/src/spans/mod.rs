@@ -208,7 +208,7 @@ pub fn parse(text: &[u8], path: &Path) -> Result<(Vec<Json>, u64)> {
             // Chrome's array may end without its bracket: what is whole is in it.
             Err(error) if error.is_eof() => {
                 torn = 1;
-                let rest = &text[stream.byte_offset().min(text.len())..];
+                let rest = text.get(stream.byte_offset()..).unwrap_or_default();
                 found.extend(repaired(rest));
                 break;
             }
@@ -248,9 +248,14 @@ fn repaired(text: &[u8]) -> Option<Json> {
         }
     }
     let (end, open) = whole?;
-    let mut text = text[..end].to_vec();
+    let mut text = text.get(..end)?.to_vec();
     text.extend(open.iter().rev());
     serde_json::from_slice(&text).ok()
+}
+
+/// What stands at a JSON pointer; nothing is null.
+pub fn at<'a>(value: &'a Json, pointer: &str) -> &'a Json {
+    value.pointer(pointer).unwrap_or(&Json::Null)
 }
 
 /// A text of a value, whatever it is.

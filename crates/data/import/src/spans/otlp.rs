@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::{LeftOut, Moment, Moments, Span, number, text, values};
+use super::{LeftOut, Moment, Moments, Span, at, number, text, values};
 use crate::error::Result;
 use crate::syscalls::args::cut;
 
@@ -14,22 +14,24 @@ pub fn open(path: &Path) -> Result<Moments> {
     Ok(moments(&requests, torn))
 }
 
+/// The elements of a list that has one of two names.
+fn list<'a>(value: &'a Json, names: [&str; 2]) -> &'a [Json] {
+    let found = names.iter().find_map(|name| value[*name].as_array());
+    found.map(Vec::as_slice).unwrap_or_default()
+}
+
 /// The spans of requests.
 pub fn moments(requests: &[Json], torn: u64) -> Moments {
     let mut moments: Vec<Moment> = Vec::new();
     let mut left_out = LeftOut::default();
-    let list = |value: &'_ Json, keys: [&str; 2]| -> Vec<Json> {
-        let found = keys.iter().find_map(|key| value[*key].as_array());
-        found.cloned().unwrap_or_default()
-    };
     for resource in requests.iter().flat_map(|it| list(it, ["resourceSpans", "resource_spans"])) {
-        let about = &resource["resource"]["attributes"];
+        let about = at(resource, "/resource/attributes");
         let service = attribute(about, "service.name").map(text).unwrap_or_default();
         let pid = attribute(about, "process.pid").and_then(number).unwrap_or(0) as u32;
         // As it was called at first.
         let scopes = match resource["scopeSpans"].is_array() {
-            true => list(&resource, ["scopeSpans", "scope_spans"]),
-            false => list(&resource, ["instrumentationLibrarySpans", "scope_spans"]),
+            true => list(resource, ["scopeSpans", "scope_spans"]),
+            false => list(resource, ["instrumentationLibrarySpans", "scope_spans"]),
         };
         for span in scopes.iter().flat_map(|scope| list(scope, ["spans", "spans"])) {
             let time = |keys: [&str; 2]| {
@@ -43,6 +45,7 @@ pub fn moments(requests: &[Json], torn: u64) -> Moments {
                 continue;
             };
             let own = &span["attributes"];
+            let status = at(span, "/status/code");
             let tid = attribute(own, "thread.id").and_then(number).unwrap_or(0) as u32;
             let own_pid = attribute(own, "process.pid").and_then(number);
             Span {
@@ -55,10 +58,10 @@ pub fn moments(requests: &[Json], torn: u64) -> Moments {
                 parent: text(&span["parentSpanId"]),
                 service: service.clone(),
                 name: text(&span["name"]),
-                status: match number(&span["status"]["code"]) {
+                status: match number(status) {
                     Some(1) => "ok",
                     Some(2) => "error",
-                    _ if span["status"]["code"] == "STATUS_CODE_ERROR" => "error",
+                    _ if status == "STATUS_CODE_ERROR" => "error",
                     _ => "",
                 },
                 attributes: attributes(own),

@@ -135,15 +135,16 @@ pub fn fd(text: &str) -> Option<Fd<'_>> {
 /// of brackets of their own.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0;
-    let bytes = text.as_bytes();
-    for (at, byte) in bytes.iter().enumerate() {
+    let mut before = 0;
+    for (at, byte) in text.bytes().enumerate() {
         match byte {
             b'<' => depth += 1,
-            b'>' if at > 0 && bytes[at - 1] == b'-' => {}
+            b'>' if before == b'-' => {}
             b'>' if depth == 0 => return Some(at),
             b'>' => depth -= 1,
             _ => {}
         }
+        before = byte;
     }
     None
 }

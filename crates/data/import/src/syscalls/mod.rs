@@ -569,10 +569,10 @@ impl Calls {
     fn socket_pair(&mut self, sink: &mut Sink, at: At, result: i64, args: Args<'_>) -> Result<()> {
         let Some(pair) = args.pair(3).filter(|_| result == 0) else { return Ok(()) };
         let mut sockets = [self.descriptors.made(Of::Socket), self.descriptors.made(Of::Socket)];
-        let names = [&sockets[0], &sockets[1]].map(|socket| format!("unix:{}", socket.id));
-        for (socket, (local, remote)) in sockets.iter_mut().zip([(0, 1), (1, 0)]) {
-            socket.local = names[local].as_str().into();
-            socket.remote = names[remote].as_str().into();
+        let [one, other] = sockets.each_ref().map(|socket| format!("unix:{}", socket.id));
+        for (socket, (local, remote)) in sockets.iter_mut().zip([(&one, &other), (&other, &one)]) {
+            socket.local = local.as_str().into();
+            socket.remote = remote.as_str().into();
         }
         for (fd, socket) in pair.iter().zip(&sockets) {
             self.descriptors.set(at.pid, fd.number, socket.clone());

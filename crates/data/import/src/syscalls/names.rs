@@ -383,7 +383,7 @@ const NAMES: &[(u16, &str)] = &[
 pub fn name_of(number: u64) -> Option<&'static str> {
     let number = u16::try_from(number).ok()?;
     let place = NAMES.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-    Some(NAMES[place].1)
+    NAMES.get(place).map(|(_, name)| *name)
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub fn plain(text: &str) -> String {
     while let Some(at) = rest.find('\\') {
         let (before, escape) = rest.split_at(at);
         plain.push_str(before);
-        match hexadecimal(&escape.as_bytes()[1..]) {
+        match hexadecimal(escape.as_bytes()) {
             Some(byte @ b' '..=b'~') if !b"\"\\<>".contains(&byte) => {
                 plain.push(char::from(byte));
                 rest = &escape[HEXADECIMAL..];
@@ -83,9 +83,9 @@ pub fn plain(text: &str) -> String {
 /// Bytes of such an escape.
 const HEXADECIMAL: usize = "\\x2f".len();
 
-/// The byte that an escape means that begins behind its backslash, if it is hexadecimal.
+/// The byte that an escape means, if it is hexadecimal.
 fn hexadecimal(escape: &[u8]) -> Option<u8> {
-    let [b'x', high, low, ..] = *escape else { return None };
+    let [b'\\', b'x', high, low, ..] = *escape else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16);
     Some((digit(high)? * 16 + digit(low)?) as u8)
 }
@@ -176,8 +176,8 @@ pub fn split(text: &str) -> (Vec<&str>, Option<usize>) {
     let mut parts = Vec::new();
     let (mut depth, mut begin, mut at) = (0_usize, 0, 0);
     let mut close = None;
-    while at < bytes.len() {
-        match bytes[at] {
+    while let Some(byte) = bytes.get(at) {
+        match byte {
             b'"' => at = quoted(bytes, at),
             b'(' | b'[' | b'{' => depth += 1,
             b')' if depth == 0 => {
@@ -186,7 +186,7 @@ pub fn split(text: &str) -> (Vec<&str>, Option<usize>) {
             }
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
             // A description: a path may have any sign.
-            b'<' if at > 0 && bytes[at - 1].is_ascii_digit() => {
+            b'<' if digits_before(bytes, at) < at => {
                 if let Some(fd) = crate::syscalls::args::fd(&text[digits_before(bytes, at)..]) {
                     at += fd.of.map_or(0, |of| of.len() + 1);
                 }
@@ -207,15 +207,15 @@ pub fn split(text: &str) -> (Vec<&str>, Option<usize>) {
 }
 
 fn digits_before(bytes: &[u8], at: usize) -> usize {
-    let digits = bytes[..at].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-    at - digits
+    let before = bytes.get(..at).unwrap_or_default().iter().rev();
+    at - before.take_while(|byte| byte.is_ascii_digit()).count()
 }
 
 /// Where the quote that begins at a place ends; the end if it does not.
 fn quoted(bytes: &[u8], begin: usize) -> usize {
     let mut at = begin + 1;
-    while at < bytes.len() {
-        match bytes[at] {
+    while let Some(byte) = bytes.get(at) {
+        match byte {
             b'\\' => at += 1,
             b'"' => return at,
             _ => {}
