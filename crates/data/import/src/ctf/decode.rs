@@ -19,8 +19,8 @@ pub struct Cursor<'a> {
     pub elements_before: usize,
 }
 
-/// A plan names a slot or an event that nobody made room for. Plans are made with the room for them,
-/// so that no metadata leads here.
+/// A plan names a slot or an event that has no room. Plans are made with the room for them, so that no
+/// metadata leads here.
 pub const NO_PLACE: Stuck = Stuck::Wrong("a value has no place");
 
 /// Elements of all arrays of one event at most.
