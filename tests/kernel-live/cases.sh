@@ -11,6 +11,12 @@ at_least() { # NAME LEAST GOT
     if [ "$3" -ge "$2" ] 2>/dev/null; then echo "case $1: ok"; else echo "case $1: WRONG: expected $2 or more, got [$3]"; fi
 }
 
+# Runs cases; where the guest's time goes is seen from outside.
+timed() { # CASES ARGUMENTS...
+    echo "$(cut -d. -f1 /proc/uptime) s: $*"
+    "$@"
+}
+
 # All kinds of load at once; prints how many were not right.
 loads() { # TIMES
     rm -f /tmp/loads.*
@@ -166,6 +172,7 @@ case_again() { # TIMES SEED
     for round in $(seq "$1"); do
         seed=$(((seed * 1103515245 + 12345) % 2147483648))
         letter=$(echo abcdefghijklmnopqrstuvwxyz | cut -c $((seed / 65536 % 26 + 1)))
+        echo "round $round: $letter*"
         fettle kernel count "$letter*" -- sh -c '. /cases.sh; echo 0 >/sys/devices/system/cpu/cpu1/online
             loads 100; echo 1 >/sys/devices/system/cpu/cpu1/online; loads 100' >/tmp/out 2>&1
         status=$? right=$(grep -c '^0$' /tmp/out) after=$(text_sum)

@@ -2,6 +2,7 @@
 
 mod suite;
 
+use std::fmt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -84,6 +85,30 @@ impl Score {
     }
 }
 
+/// A step that did not come to its end.
+struct Broken {
+    step: String,
+    /// The error: a line, or all that a guest showed.
+    why: String,
+}
+
+/// So many lines of an error are said again at the end.
+const LAST_LINES: usize = 12;
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.step)?;
+        let lines: Vec<&str> = self.why.lines().filter(|line| !line.trim().is_empty()).collect();
+        // The first line says what failed, the last ones how far it came.
+        let skipped = lines.len().saturating_sub(LAST_LINES).max(1);
+        lines
+            .first()
+            .into_iter()
+            .chain(lines.iter().skip(skipped))
+            .try_for_each(|line| write!(f, "\n    {line}"))
+    }
+}
+
 /// Runs everything. A failing step does not hide what the later ones would say.
 pub fn run(options: &Options) -> Result<bool> {
     let start = Instant::now();
@@ -100,7 +125,7 @@ pub fn run(options: &Options) -> Result<bool> {
         // One build for all that follows: compiling is most of the time that a fresh checkout takes.
         note(&mut broken, "build", cargo(&[&TEST[..], &["--no-run", "--quiet"]].concat()));
     }
-    if wants(Part::Corpus) && broken.iter().all(|step| step != "build") {
+    if wants(Part::Corpus) && broken.iter().all(|broken| broken.step != "build") {
         outside(&repo::target().join("debug/fettle"), &mut score, &mut broken);
     }
     if wants(Part::Integration) {
@@ -121,8 +146,8 @@ pub fn run(options: &Options) -> Result<bool> {
     println!("skipped: SQL and the cluster, for the time that their build takes: make test-query");
     score.ignored += 1;
 
-    for step in &broken {
-        println!("failed step: {step}");
+    for broken in &broken {
+        println!("failed step: {broken}");
     }
     for failure in &score.failures {
         println!("failed: {failure}");
@@ -141,7 +166,7 @@ pub fn run(options: &Options) -> Result<bool> {
 }
 
 /// What reads the repository without running what it builds.
-fn checks(score: &mut Score, broken: &mut Vec<String>) {
+fn checks(score: &mut Score, broken: &mut Vec<Broken>) {
     say("format");
     note(broken, "format", cargo(&["fmt", "--all", "--check"]));
     say("lints");
@@ -205,7 +230,7 @@ fn dependencies() -> Result<Option<String>> {
 }
 
 /// Builds the kernel lab in two ways and boots it.
-fn kernel_lab(score: &mut Score, broken: &mut Vec<String>) {
+fn kernel_lab(score: &mut Score, broken: &mut Vec<Broken>) {
     say("kernel lab");
     if let Some(why) = lab::missing() {
         println!("skipped: {why}");
@@ -220,7 +245,7 @@ fn kernel_lab(score: &mut Score, broken: &mut Vec<String>) {
 }
 
 /// Tests the Java runtime of translated programs.
-fn java_runtime(score: &mut Score, broken: &mut Vec<String>) {
+fn java_runtime(score: &mut Score, broken: &mut Vec<Broken>) {
     say("Java runtime");
     match java::test() {
         Ok(java::Outcome::Ran { passed, failed, skipped }) => {
@@ -235,7 +260,7 @@ fn java_runtime(score: &mut Score, broken: &mut Vec<String>) {
 }
 
 /// Runs gRPC programs with traced stubs.
-fn rpc_calls(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
+fn rpc_calls(binary: &Path, score: &mut Score, broken: &mut Vec<Broken>) {
     say("ends of RPC calls");
     match rpc::run(&rpc::Options::brief(binary)) {
         Ok(ran) => score.add("ends of RPC calls", [ran.passed, ran.failed, ran.skipped.len()]),
@@ -244,7 +269,7 @@ fn rpc_calls(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
 }
 
 /// Everything that knows the tool from outside only.
-fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
+fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<Broken>) {
     say("torture");
     match torture::run(&torture::Options::quick(binary)) {
         Ok(tally) => score.add("torture", [tally.succeeded(), tally.failed(), tally.skipped()]),
@@ -258,29 +283,12 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
         Err(error) => note(broken, "corpus", Err(error)),
     }
     rpc_calls(binary, score, broken);
-    say("lent processors, in a guest");
-    match smp::run(&smp::Options::brief(binary)) {
-        Ok(ran) => {
-            score.add("lent processors, in a guest", [ran.passed, ran.failed, 0]);
-            if let Some(why) = ran.skipped {
-                println!("skipped: {why}");
-                score.ignored += 1;
-            }
-        }
-        Err(error) => note(broken, "lent processors", Err(error)),
-    }
-    say("rewritten text in a running kernel, in a guest");
-    match kernel_live::run(&kernel_live::Options::brief(binary)) {
-        Ok(ran) => {
-            score
-                .add("rewritten text in a running kernel, in a guest", [ran.passed, ran.failed, 0]);
-            if let Some(why) = ran.skipped {
-                println!("skipped: {why}");
-                score.ignored += 1;
-            }
-        }
-        Err(error) => note(broken, "rewritten text in a running kernel", Err(error)),
-    }
+    guest("lent processors, in a guest", (score, broken), || {
+        smp::run(&smp::Options::brief(binary))
+    });
+    guest("rewritten text in a running kernel, in a guest", (score, broken), || {
+        kernel_live::run(&kernel_live::Options::brief(binary))
+    });
     for (machine, what) in [
         (jar::Machine::Mips, "gcc's tests and random programs as jars, a few"),
         (jar::Machine::Riscv, "the same for RISC-V"),
@@ -310,13 +318,40 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
     note(broken, "probe effect", bench::run(&quick).map(drop));
 }
 
+/// Runs cases in a guest. One that does not come to its end has a second try, as tests have: another load of
+/// the machine may have taken its time. Both are named.
+fn guest(
+    step: &str,
+    (score, broken): (&mut Score, &mut Vec<Broken>),
+    run: impl Fn() -> Result<smp::Score>,
+) {
+    say(step);
+    let ran = run().or_else(|error| {
+        println!("{step}: {error:#}\n== once more: {step}");
+        let again = run()?;
+        println!("flaky: {step}: did not come to its end at first, see above");
+        anyhow::Ok(again)
+    });
+    match ran {
+        Ok(ran) => {
+            score.add(step, [ran.passed, ran.failed, 0]);
+            score.failures.extend(ran.wrong);
+            if let Some(why) = ran.skipped {
+                println!("skipped: {why}");
+                score.ignored += 1;
+            }
+        }
+        Err(error) => note(broken, step, Err(error)),
+    }
+}
+
 fn say(step: &str) {
     println!("\n== {step}");
 }
 
 /// Notes what came of a step that gives a reason where something is missing that it needs.
 fn note_or_skip(
-    (score, broken): (&mut Score, &mut Vec<String>),
+    (score, broken): (&mut Score, &mut Vec<Broken>),
     step: &str,
     outcome: Result<Option<String>>,
 ) {
@@ -330,10 +365,10 @@ fn note_or_skip(
     }
 }
 
-fn note(broken: &mut Vec<String>, step: &str, outcome: Result<()>) {
+fn note(broken: &mut Vec<Broken>, step: &str, outcome: Result<()>) {
     if let Err(error) = outcome {
         println!("{step}: {error:#}");
-        broken.push(step.to_string());
+        broken.push(Broken { step: step.to_string(), why: format!("{error:#}") });
     }
 }
 

@@ -74,7 +74,8 @@ pub fn run(options: &Options) -> Result<Score> {
     let script = format!(
         "mount -t debugfs d /sys/kernel/debug; mount -t tracefs t /sys/kernel/tracing\n\
          mount -t tmpfs r /run; ip link set lo up\n. /cases.sh\n\
-         case_check\ncase_exact\ncase_counted\ncase_kept {ways}\ncase_killed\ncase_again {times} {seed}\n\
+         timed case_check\ntimed case_exact\ntimed case_counted\ntimed case_kept {ways}\ntimed case_killed\n\
+         timed case_again {times} {seed}\n\
          result no-complaints '' \"$(complaints)\"\n"
     );
     let machine = Machine {
@@ -102,6 +103,8 @@ fn files(options: &Options) -> Result<Files> {
     let small = place.join("fettle");
     proc::output_of(Command::new("strip").arg("-o").arg(&small).arg(&binary))?;
     files.put_program(&small, "bin/fettle")?;
+    // Debian's BusyBox has none.
+    files.put_program(Path::new("/usr/bin/nice"), "bin/nice")?;
     let sources = repo::root().join("tests/kernel-live");
     for name in ["load", "peek"] {
         let program = place.join(name);

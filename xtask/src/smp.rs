@@ -61,6 +61,8 @@ pub struct Score {
     pub passed: usize,
     /// Not so.
     pub failed: usize,
+    /// What the latter showed, a line each.
+    pub wrong: Vec<String>,
     /// Why nothing ran.
     pub skipped: Option<String>,
 }
@@ -78,12 +80,12 @@ impl Score {
     pub fn of(what: &str, release: &str, shown: &str) -> Score {
         let mut score = Score::default();
         for line in shown.lines().filter(|line| line.starts_with("case ")) {
-            match line.ends_with(": ok") {
-                true => score.passed += 1,
-                false => score.failed += 1,
-            }
-            if !line.ends_with(": ok") {
+            if line.ends_with(": ok") {
+                score.passed += 1;
+            } else {
                 println!("{line}");
+                score.failed += 1;
+                score.wrong.push(line.to_string());
             }
         }
         // A script that ends early would pass.
