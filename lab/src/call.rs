@@ -29,6 +29,7 @@ pub mod number {
     pub const BEGIN: u64 = 16;
     pub const LIVE: u64 = 17;
     pub const END: u64 = 18;
+    pub const TICK: u64 = 19;
 }
 
 /// Which lock covers a call in the coarse-grained build.
@@ -94,7 +95,12 @@ extern "C" fn kernel_entry(frame: &mut Frame) {
     // A timer would rarely interrupt the few instructions between a claim and what gives it back. If time slices
     // ended at these calls, most threads would lose their CPU with the semaphore in hand.
     let semaphore = matches!(frame.rax, number::SEM_CLAIM | number::SEM_GIVE);
-    let slice_may_end = frame.vector != 128 || !semaphore;
+    let ticks = frame.rax == number::TICK;
+    let slice_may_end = match frame.vector {
+        128 if ticks => timer::ends_slice(),
+        128 => !semaphore,
+        _ => true,
+    };
     // The giant-locked kernel holds its lock from here until a thread is loaded.
     enter(of);
     log(Event::Call, frame.rax as u32, local().current);
@@ -166,6 +172,7 @@ fn system_call(frame: &mut Frame) {
             crate::end();
             0
         }
+        TICK => timer::tick(a != 0),
         LIVE => thread::live_containers(),
         BEGIN => {
             crate::begin();

@@ -55,6 +55,8 @@ pub struct Local {
     pub yields: bool,
     /// When it was loaded.
     pub loaded: u64,
+    /// When its clock ticks next.
+    pub next_tick: u64,
     pub stack_top: usize,
 }
 
@@ -83,6 +85,7 @@ impl Local {
             signal_count: 0,
             yields: false,
             loaded: 0,
+            next_tick: 0,
             stack_top: 0,
         }
     }
@@ -422,7 +425,7 @@ pub fn print(text: &str) {
     }
 }
 
-/// Does nothing for so many iterations, which costs two instructions each.
+/// Does nothing for so many iterations, which costs four instructions each.
 pub fn compute(iterations: u64) {
     for i in 0..iterations {
         core::hint::black_box(i);

@@ -67,6 +67,8 @@ unsafe fn wishes(start_info: usize) -> Wishes {
     for (key, value) in text.split_ascii_whitespace().filter_map(|word| word.split_once('=')) {
         match (key, value) {
             ("load", "loops") => wishes.load = Load::Loops,
+            ("load", "ticks") => wishes.load = Load::Ticks,
+            ("load", "staggered") => wishes.load = Load::Staggered,
             ("load", "processes") => wishes.load = Load::Processes,
             ("load", "locked-heap") => wishes.load = Load::LockedHeap,
             ("load", "free-heap") => wishes.load = Load::FreeHeap,

@@ -4,9 +4,9 @@
 //! added a timer has ended, so code that adds a timer and cancels it in the same call knows that the handler has not
 //! run. On several, another CPU may run the handler in between.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::cpu::{self, now};
+use crate::cpu::{self, local, now};
 use crate::lock::{Class, Role, Spin};
 use crate::log::{Event, log};
 use crate::thread;
@@ -35,6 +35,42 @@ static SET: AtomicU32 = AtomicU32::new(0);
 fn timer(id: usize) -> &'static mut Timer {
     // SAFETY: under the lock.
     unsafe { &mut (*(&raw mut TABLE))[id] }
+}
+
+/// Time from tick to tick.
+const PERIOD: u64 = 20_000;
+/// Ticks of a slice: a thread that comes back has to learn anew when the next tick is.
+const TICKS_OF_SLICE: u64 = 8;
+/// What a tick takes on each CPU: the running thread's account and time slice.
+const OWN_WORK: u64 = 260;
+/// What a tick takes once in a period, whichever CPU is first: timers and the system's own processes.
+const SYSTEM_WORK: u64 = 1_450;
+/// When that is to be done next.
+static DUE: AtomicU64 = AtomicU64::new(0);
+
+/// The clock of this CPU ticks, if it is time; returns the time until its next tick. Programs ask for it, since the kernel
+/// has no interrupts in user mode. CPUs tick at the same moments, or, `staggered`, evenly apart.
+pub fn tick(staggered: bool) -> u64 {
+    let local = local();
+    let time = now();
+    if time >= local.next_tick {
+        cpu::compute(OWN_WORK);
+        let due = DUE.load(Ordering::Relaxed);
+        let next = time / PERIOD * PERIOD + PERIOD;
+        let claimed = || DUE.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
+        if due <= time && claimed().is_ok() {
+            cpu::compute(SYSTEM_WORK);
+        }
+        let apart = if staggered { PERIOD / u64::from(crate::call::cpus()) } else { 0 };
+        let offset = apart * u64::from(local.id);
+        local.next_tick = (now() - offset) / PERIOD * PERIOD + PERIOD + offset;
+    }
+    local.next_tick.saturating_sub(now())
+}
+
+/// Whether a slice ends with the tick that this CPU has had.
+pub fn ends_slice() -> bool {
+    (local().next_tick / PERIOD).is_multiple_of(TICKS_OF_SLICE)
 }
 
 /// Objects with a timer: 1 is live, 0 is free.

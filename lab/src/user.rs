@@ -12,8 +12,12 @@ use crate::heap;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Load {
-    /// Two loops with a third of their time in the kernel (table 3.1).
+    /// Two loops that call the kernel for a third of their time.
     Loops,
+    /// Two loops in user mode alone, while the clock of each CPU ticks at the same moments (table 3.1).
+    Ticks,
+    /// The same with clocks that tick evenly apart.
+    Staggered,
     /// Calls that create processes and update the database (figure 4.6).
     Processes,
     /// Calls by threads of one container, with the locked heap (figure 4.7, left).
@@ -61,6 +65,13 @@ pub extern "C" fn init(argument: u64) -> ! {
             call(SPAWN, at(loops), me | size << 16, 0);
             2
         }
+        load if load == Load::Ticks as u8 || load == Load::Staggered as u8 => {
+            let staggered = u64::from(load == Load::Staggered as u8);
+            for _ in 0..2 {
+                call(SPAWN, at(ticking), me | size << 16 | staggered << 48, 0);
+            }
+            2
+        }
         load if load == Load::Processes as u8 => {
             for _ in 0..GENERATORS {
                 call(SPAWN, at(generator), me | (size / GENERATORS) << 16, 0);
@@ -102,6 +113,20 @@ extern "C" fn loops(argument: u64) -> ! {
         call(WORK, (random >> 13) % 580, 0, 0);
     }
     call(SEND, argument & 0xffff, 1, 0);
+    exit()
+}
+
+/// Computes in user mode, thousands of iterations, and calls nothing. What takes it into the kernel is the clock.
+extern "C" fn ticking(argument: u64) -> ! {
+    let (parent, staggered) = (argument & 0xffff, argument >> 48);
+    let mut left = (argument >> 16 & 0xffff_ffff) * 1000;
+    while left > 0 {
+        // An iteration is four instructions, and an instruction a tick.
+        let until_tick = call(TICK, staggered, 0, 0) / 4;
+        compute(until_tick.min(left));
+        left -= until_tick.min(left);
+    }
+    call(SEND, parent, 1, 0);
     exit()
 }
 

@@ -2,15 +2,16 @@
 //! the port's papers measured. Everything runs by virtual time (`lab/plugin/lockstep.c`), so a figure is the same on any
 //! machine, and a run that failed can be had again by its seed.
 
+pub mod figures;
 mod run;
 mod trace;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::{apt, repo};
-use run::{Machine, Run};
+use run::Machine;
 
 /// What to do.
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -24,6 +25,9 @@ pub struct Options {
     /// Only this: write what happened in one run, as a trace that `fettle import` reads
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Only this: measure shares of time and speed-ups
+    #[arg(long)]
+    pub figures: bool,
     /// The seed of that run
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -45,12 +49,17 @@ pub fn missing() -> Option<String> {
     apt::ensure(&packages).err().map(|error| format!("{error:#}"))
 }
 
+/// The folders to build and boot in.
+pub fn machine() -> Result<Machine> {
+    Machine::new(&repo::root().join("lab"), &repo::target_folder("lab")?)
+}
+
 /// Does what is asked.
 pub fn run(options: &Options) -> Result<bool> {
     if let Some(why) = missing() {
         anyhow::bail!("the kernel lab {why}");
     }
-    let machine = Machine::new(&repo::root().join("lab"), &repo::target_folder("lab")?)?;
+    let machine = machine()?;
     if let Some(file) = &options.trace {
         let kernel = machine.build(&["fine"])?;
         let run = machine.boot(&kernel, 4, &format!("{STRESS} log=1"), options.seed)?;
@@ -59,13 +68,16 @@ pub fn run(options: &Options) -> Result<bool> {
         println!("{}: {} events; fettle import reads it", file.display(), run.events().count());
         return Ok(run.status == run::SUCCESS);
     }
+    if options.figures {
+        return figures::print(&machine);
+    }
     if options.quick {
         return quick(&machine);
     }
     let right = without_races(&machine, options.seeds)?;
     let found = with_races(&machine)?;
-    figures(&machine)?;
-    Ok(right && found)
+    let figures = figures::print(&machine)?;
+    Ok(right && found && figures)
 }
 
 /// Two builds, booted: the same seed twice gives the same log.
@@ -122,56 +134,4 @@ fn with_races(machine: &Machine) -> Result<bool> {
         found_all &= found.is_some();
     }
     Ok(found_all)
-}
-
-/// Table 3.1 and figures 4.6 and 4.7 of the thesis, in this kernel.
-fn figures(machine: &Machine) -> Result<()> {
-    println!("\nshares of time, two loops (table 3.1)");
-    for (build, cpus) in [("up", 1), ("giant", 1), ("giant", 2)] {
-        let run = measured(machine, build, cpus, "load=loops size=2000")?;
-        let shares = run.shares();
-        println!(
-            "{build:7} {cpus} CPU: user {:.1} %, kernel {:.1} %, spinning {:.1} %, idle {:.1} %; {} ticks",
-            shares[0],
-            shares[1],
-            shares[2],
-            shares[3],
-            run.ticks()?
-        );
-    }
-    let mut loads = vec![("calls by processes (figure 4.6)", "load=processes size=400", true)];
-    loads.push((
-        "calls by threads, locked heap (figure 4.7, left)",
-        "load=locked-heap size=400",
-        false,
-    ));
-    loads.push((
-        "calls by threads, lock-free heap (figure 4.7, right)",
-        "load=free-heap size=400",
-        false,
-    ));
-    for (title, load, kernel_bound) in loads {
-        println!("\n{title}: speed-up over the uniprocessor's kernel");
-        let base = measured(machine, "up", 1, load)?.ticks()?;
-        for build in ["giant", "coarse", "fine"] {
-            let mut line = format!("{build:7}");
-            for cpus in [1, 2, 4] {
-                let run = measured(machine, build, cpus, load)?;
-                line += &format!("  {cpus} CPU {:.2}", base / run.ticks()?);
-                let (claims, blocked) = run.claims();
-                if !kernel_bound && claims > 0.0 {
-                    line += &format!(" ({:.0} % of claims block)", 100.0 * blocked / claims);
-                }
-            }
-            println!("{line}");
-        }
-    }
-    Ok(())
-}
-
-fn measured(machine: &Machine, build: &str, cpus: u32, load: &str) -> Result<Run> {
-    let kernel = machine.build(&[build])?;
-    let run = machine.boot_even(&kernel, cpus, load)?;
-    ensure!(run.status == run::SUCCESS, "{build} on {cpus} CPUs, {load}:\n{}", run.text);
-    Ok(run)
 }
