@@ -5,19 +5,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#ifdef COZ
+#include <coz.h>
+#else
+#define COZ_PROGRESS
+#endif
 
 static pthread_mutex_t hot[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 static pthread_mutex_t other = PTHREAD_MUTEX_INITIALIZER;
 static long inside, outside, rounds, halves;
 
-static void work(long n)
-{
-    unsigned long x = 1;
-    for (long i = 0; i < n; i++) {
-        x = x * 6364136223846793005ul + 1442695040888963407ul;
-        __asm__ volatile("" : "+r"(x));
+/* All in the line of its use, which Coz makes virtually faster. */
+#define WORK(n)                                                                                    \
+    for (unsigned long i = 0, x = 1; i < (unsigned long)(n); i++) {                                \
+        x = x * 6364136223846793005ul + 1442695040888963407ul;                                     \
+        __asm__ volatile("" : "+r"(x));                                                            \
     }
-}
 
 static void *run(void *number)
 {
@@ -25,12 +28,13 @@ static void *run(void *number)
     for (long i = 0; i < rounds; i++) {
         pthread_mutex_t *one = &hot[halves && (rand_r(&seed) & 64)];
         pthread_mutex_lock(one);
-        work(inside);
+        WORK(inside)
         pthread_mutex_unlock(one);
-        work(outside);
+        WORK(outside)
+        COZ_PROGRESS;
         if (i % 16 == 0) {
             pthread_mutex_lock(&other);
-            work(100);
+            WORK(100)
             pthread_mutex_unlock(&other);
         }
     }

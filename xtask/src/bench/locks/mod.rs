@@ -3,6 +3,8 @@
 //! The program's own CPU time, as it accounts for it at its end (`benches/probe/cpu.c`, preloaded);
 //! variants take turns, and the ratio is of medians within one run.
 
+mod coz;
+mod servers;
 mod what_if;
 
 use std::path::{Path, PathBuf};
@@ -25,6 +27,9 @@ pub struct Options {
     /// Only predictions of what edits bring, against what they bring
     #[arg(long)]
     pub what_if: bool,
+    /// Only servers under load, counted by `fettle locks -p` in turns
+    #[arg(long, conflicts_with = "what_if")]
+    pub servers: bool,
 }
 
 /// A program and the most that it may cost.
@@ -52,8 +57,12 @@ pub fn run(options: &Options) -> Result<bool> {
     compile(&["-O2", "-shared", "-fPIC"], &cpu, &account)?;
     if options.what_if {
         let sections = folder.join("sections");
-        compile(&["-O2", "-g", "-pthread"], &sources.join("locks/sections.c"), &sections)?;
-        return what_if::run(&binary, &sections, &folder, options.rounds);
+        let source = sources.join("locks/sections.c");
+        compile(&["-O2", "-g", "-pthread"], &source, &sections)?;
+        return what_if::run(&binary, &sections, &source, options.rounds);
+    }
+    if options.servers {
+        return servers::run(&binary, &folder, options.rounds);
     }
     let pairs = folder.join("pairs");
     let source = sources.join("locks/pairs.c");

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::coz::Coz;
 use crate::bench::measure;
 use crate::proc;
 
@@ -42,9 +43,14 @@ const MOST_OFF: f64 = 0.10;
 const ROUNDS: u32 = 20_000;
 const THREADS: u32 = 2;
 
+/// Rounds under Coz, whose experiments take half a second each.
+const COZ_ROUNDS: u32 = 100_000;
+
 /// Compares all edits; false if a prediction is off by more than it may be.
-pub fn run(fettle: &Path, program: &Path, folder: &Path, rounds: usize) -> Result<bool> {
-    println!("\n{:32} {:>10} {:>10}", "edit", "predicted", "measured");
+pub fn run(fettle: &Path, program: &Path, source: &Path, rounds: usize) -> Result<bool> {
+    let folder = program.parent().context("a folder")?;
+    let coz = Coz::new(source, folder)?;
+    println!("\n{:32} {:>10} {:>10} {:>10}", "edit", "predicted", "measured", "Coz");
     let mut right = true;
     for edit in &EDITS {
         let predicted = predict(fettle, program, folder, edit)?;
@@ -57,19 +63,30 @@ pub fn run(fettle: &Path, program: &Path, folder: &Path, rounds: usize) -> Resul
         let off = (predicted - measured).abs() > MOST_OFF;
         right &= !off;
         let mark = if off { "  off" } else { "" };
-        println!("{:32} {:9.1}% {:9.1}%{mark}", edit.name, 100.0 * predicted, 100.0 * measured);
+        // Coz knows faster lines, and no divided lock.
+        let percent = match edit.column {
+            "half as long" => Some(50),
+            "no time" => Some(100),
+            _ => None,
+        };
+        let coz = coz.as_ref().zip(percent);
+        let coz =
+            coz.map(|(coz, percent)| coz.predict(percent, &arguments(edit.before, COZ_ROUNDS)));
+        let coz = coz.transpose()?.map_or(String::new(), |share| format!("{:9.1}%", 100.0 * share));
+        let [predicted, measured] = [predicted, measured].map(|share| 100.0 * share);
+        println!("{:32} {predicted:9.1}% {measured:9.1}% {coz:>10}{mark}", edit.name);
     }
     Ok(right)
 }
 
-fn arguments(edit: [u32; 3]) -> Vec<String> {
+fn arguments(edit: [u32; 3], rounds: u32) -> Vec<String> {
     let [inside, outside, halves] = edit;
-    [THREADS, ROUNDS, inside, outside, halves].map(|n| n.to_string()).into()
+    [THREADS, rounds, inside, outside, halves].map(|n| n.to_string()).into()
 }
 
 /// Nanoseconds that the program says it took.
 fn measure(program: &Path, edit: [u32; 3]) -> Result<f64> {
-    let output = Command::new(program).args(arguments(edit)).output()?;
+    let output = Command::new(program).args(arguments(edit, ROUNDS)).output()?;
     ensure!(output.status.success(), "{}: {}", program.display(), output.status);
     Ok(String::from_utf8_lossy(&output.stdout).trim().parse()?)
 }
@@ -82,7 +99,7 @@ fn predict(fettle: &Path, program: &Path, folder: &Path, edit: &Edit) -> Result<
     }
     let mut record = Command::new(fettle);
     record.args(["record", "-q", "--locks", "-o"]).arg(&trace).arg("--").arg(program);
-    proc::step(record.args(arguments(edit.before)).stdout(std::process::Stdio::null()))?;
+    proc::step(record.args(arguments(edit.before, ROUNDS)).stdout(std::process::Stdio::null()))?;
     let output = Command::new(fettle)
         .arg("requests")
         .arg(&trace)

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 mod bolt;
 mod files;
-mod mariadb;
+pub(crate) mod mariadb;
 mod subjects;
 mod table;
 mod verilated;
