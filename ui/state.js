@@ -8,7 +8,7 @@
 /** The shortest stretch of time that can be looked at, in nanoseconds. */
 const NARROWEST_NS = 20;
 /** Views of the lower part, in order. */
-export const TABS = ["functions", "flame", "durations", "requests", "communication"];
+export const TABS = ["functions", "flame", "durations", "requests", "communication", "locks"];
 
 /** What of the view chooses and sorts lists, by its form in the address. */
 const LIMITS = /** @type {const} */ (["took", "lasted", "part"]);
@@ -28,8 +28,10 @@ function chosen(view) {
 /** @param {TraceInfo} trace */
 function tabsOf(trace) {
   const ofEvents = trace.events ? ["requests", "communication"] : [];
+  const ofLocks = trace.locks ? ["locks"] : [];
   // What is asked for most is first.
-  return trace.calls ? ["functions", "flame", "durations", ...ofEvents] : [...ofEvents, "durations"];
+  if (trace.calls) return ["functions", "flame", "durations", ...ofEvents, ...ofLocks];
+  return trace.events ? [...ofEvents, "durations", ...ofLocks] : ofLocks;
 }
 
 /** What a label is in the address, whatever its place. @param {import("./types.js").LabelInfo} label */

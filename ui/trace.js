@@ -10,6 +10,7 @@ import { Flame } from "./flame.js";
 import { count, duration, moment, plural } from "./format.js";
 import { Functions } from "./functions.js";
 import { listenToKeys } from "./keys.js";
+import { Locks } from "./locks.js";
 import { failed, say } from "./notice.js";
 import { Overview } from "./overview.js";
 import { Search } from "./search.js";
@@ -125,6 +126,7 @@ function start(trace, switchTheme) {
 
   const requests = new Requests(byId("requests", HTMLElement), state, failed, (tid) => timeline.revealThread(tid));
   const communication = new Communication(byId("communication", HTMLElement), state, failed);
+  const locks = new Locks(byId("locks", HTMLElement), state, failed);
 
   // Theme.
   const paint = () => {
@@ -309,8 +311,8 @@ function start(trace, switchTheme) {
   paint();
   scope();
   tab();
-  // In a recording of events alone, requests are looked for first.
-  splitter(trace.calls ? 58 : 42);
+  // In a recording of events alone, requests are looked for first; in one of locks, there is nothing else.
+  splitter(trace.calls ? 58 : trace.events ? 42 : 15);
 
   // A recording that goes on.
   const grow = async () => {
@@ -346,7 +348,7 @@ function start(trace, switchTheme) {
 
   void showCall();
   search.restore();
-  for (const part of [durations, requests, communication]) part.refresh();
+  for (const part of [durations, requests, communication, locks]) part.refresh();
   void analyse();
   get("report").then((/** @type {ReportInfo} */ answer) => {
     report = answer;
@@ -364,7 +366,7 @@ export async function showTrace(switchTheme) {
   /** @type {TraceInfo} */
   const trace = await get("trace").finally(() => window.clearTimeout(patience));
   head(trace);
-  if (!trace.calls && !trace.events) {
+  if (!trace.calls && !trace.events && !trace.locks) {
     say("There are no single calls to draw",
       `This trace was recorded in the mode ${trace.probe_mode}, which keeps totals. ` +
       "`fettle record` without --mode keeps a record of every call; `fettle report` shows what this one has.");

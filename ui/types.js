@@ -10,6 +10,7 @@
  * @property {string} probe_mode
  * @property {boolean} switches whether it is known when threads were off-CPU
  * @property {boolean} events whether there are some to follow requests through
+ * @property {boolean} locks whether `fettle locks` has counted
  * @property {number} calls
  * @property {number} lost
  * @property {boolean} cut_off
@@ -279,6 +280,47 @@
 /** @typedef {{name: string, column: number, x: number, y: number, width: number}} GraphNode y is its middle's */
 /** @typedef {{inColumn: number|null, line: number[][], label: [number, number]|null}} EdgePlace a curve of four points, and where there is room for a label */
 /** @typedef {GraphEdge & EdgePlace} PlacedEdge */
+
+/** @typedef {{function: string, module: string, line?: string}} LockPlace */
+
+/**
+ * How much was done with locks (crates/analyse/locks/src/classes.rs).
+ * @typedef {object} LockSums
+ * @property {number} acquired
+ * @property {number} contended
+ * @property {number} failed
+ * @property {number} waited_ns
+ * @property {number} waited_ns_max
+ * @property {number} held_ns
+ * @property {number} held_ns_max
+ * @property {number} queue_max
+ */
+
+/** @typedef {LockSums & {place: LockPlace, operation: string}} LockSite */
+/** @typedef {{waiter: LockPlace, holder: LockPlace|null, waited_ns: number, waits: number}} LockBlocking */
+/** @typedef {{place: LockPlace, call: string, looks: number, held_ns: number}} HeldOver */
+
+/**
+ * @typedef {object} LockClassOnly
+ * @property {string} name
+ * @property {string} kind
+ * @property {number} locks
+ * @property {LockSite[]} sites
+ * @property {LockBlocking[]} blocking
+ * @property {HeldOver[]} held_over
+ */
+
+/** @typedef {LockSums & LockClassOnly} LockClass */
+/** @typedef {{address: number, threads: number, locks: {name: string, address: number, acquired: number}[]}} SharedLine */
+/** @typedef {{tid: number, thread: string, holds: string, taken: LockPlace, wants: string, asked: LockPlace}} DeadlockStep */
+
+/**
+ * What `fettle locks` reported.
+ * @typedef {object} LocksInfo
+ * @property {LockClass[]} classes
+ * @property {SharedLine[]} shared_lines
+ * @property {{steps: DeadlockStep[]}[]} deadlocks
+ */
 
 /**
  * What one run of `fettle tune` or `fettle layout` reported (crates/app/server/src/layouts.rs).

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use fettle_abi::locking::{HeadWord, NOBODY, OTHERS, Operation, Row};
 use serde::Serialize;
 
+use crate::lines::{self, SharedLine};
 use crate::order::{self, Deadlock, Order};
 use crate::{Names, Place, ThreadTable};
 
@@ -185,6 +186,19 @@ pub struct Blocking {
     pub waits: u64,
 }
 
+/// A system call that threads were in while they had the lock.
+#[derive(Clone, Debug, Serialize)]
+pub struct HeldOver {
+    /// Where the lock had been taken.
+    pub place: Place,
+    /// The system call.
+    pub call: String,
+    /// How often a thread was found waiting there.
+    pub looks: u64,
+    /// How long, estimated from those.
+    pub held_ns: u64,
+}
+
 /// Locks that are one in the source.
 #[derive(Clone, Debug, Serialize)]
 pub struct Class {
@@ -203,6 +217,8 @@ pub struct Class {
     pub sites: Vec<Site>,
     /// The places that it was waited for, most first.
     pub blocking: Vec<Blocking>,
+    /// System calls that it was held over, longest first.
+    pub held_over: Vec<HeldOver>,
 }
 
 /// What was not seen, and how often.
@@ -239,6 +255,8 @@ pub struct Report {
     pub orders: Vec<Order>,
     /// Possible deadlocks.
     pub deadlocks: Vec<Deadlock>,
+    /// Cache lines with several locks that are taken often.
+    pub shared_lines: Vec<SharedLine>,
     /// What was not seen.
     pub losses: Losses,
     /// Nanoseconds of a tick.
@@ -273,13 +291,22 @@ pub fn report(
             building.sums.add(row, rate);
         }
         let rows: HashMap<u32, &Row> = thread.rows.iter().map(|(n, row)| (*n, row)).collect();
+        let of_row = |n: u32| {
+            let row = *rows.get(&n)?;
+            let (kind, _) = kind_of(row)?;
+            Some((row, identity(&identities, thread.pid, row, kind, names)))
+        };
         for blame in &thread.blames {
-            let Some(row) = rows.get(&blame.row) else { continue };
-            let Some((kind, _)) = kind_of(row) else { continue };
-            let key = identity(&identities, thread.pid, row, kind, names);
+            let Some((row, key)) = of_row(blame.row) else { continue };
             let pair = (thread.pid, row.site, blame.holder);
             let sum = classes.entry(key).or_default().blocking.entry(pair).or_default();
             *sum = (sum.0 + rate.ns(blame.ticks), sum.1 + u64::from(blame.count));
+        }
+        for over in &thread.held_over {
+            let Some((row, key)) = of_row(over.row) else { continue };
+            let place = (thread.pid, row.site, over.call);
+            let sum = classes.entry(key).or_default().held_over.entry(place).or_default();
+            *sum = (sum.0 + over.looks, sum.1 + rate.ns(over.ticks));
         }
     }
     let mut classes: Vec<Class> =
@@ -299,6 +326,9 @@ pub fn report(
         classes,
         orders: order::orders(threads, &of),
         deadlocks: order::deadlocks(threads, names, &of),
+        shared_lines: lines::shared(threads, &of, &|row| {
+            kind_of(row).is_some_and(|(kind, _)| kind.is_lock())
+        }),
         losses: losses(threads),
         rate: rate.0,
     }
@@ -395,6 +425,7 @@ struct Building {
     sums: Sums,
     sites: HashMap<(u32, u64, &'static str), Sums>,
     blocking: HashMap<(u32, u64, u64), (u64, u64)>,
+    held_over: HashMap<(u32, u64, u32), (u64, u64)>,
 }
 
 impl Building {
@@ -422,6 +453,19 @@ impl Building {
             |((waiter, holder), (waited_ns, waits))| Blocking { waiter, holder, waited_ns, waits };
         let mut blocking: Vec<Blocking> = pairs.into_iter().map(blocking).collect();
         blocking.sort_by_key(|b| std::cmp::Reverse(b.waited_ns));
+        let mut over: BTreeMap<(Place, u32), (u64, u64)> = BTreeMap::new();
+        for ((pid, site, call), (looks, ns)) in self.held_over {
+            let sum = over.entry((names.place(pid, site), call)).or_default();
+            *sum = (sum.0 + looks, sum.1 + ns);
+        }
+        let held = |((place, call), (looks, held_ns))| HeldOver {
+            place,
+            call: names.system_call(call),
+            looks,
+            held_ns,
+        };
+        let mut held_over: Vec<HeldOver> = over.into_iter().map(held).collect();
+        held_over.sort_by_key(|over| std::cmp::Reverse(over.held_ns));
         let whole = self.locks.iter().all(|(_, lock)| *lock != 0);
         Class {
             name,
@@ -431,6 +475,7 @@ impl Building {
             sums: self.sums,
             sites,
             blocking,
+            held_over,
         }
     }
 }
@@ -488,34 +533,11 @@ pub fn advice(report: &Report) -> Vec<String> {
             }
         }
     }
-    out.extend(false_sharing(&locks));
+    out.extend(report.shared_lines.iter().map(SharedLine::advice));
     out
 }
 
 fn of_sites(class: &Class, wanted: impl Fn(&str) -> bool) -> u64 {
     let sites = class.sites.iter().filter(|site| wanted(site.operation));
     sites.map(|site| site.sums.acquired).sum()
-}
-
-/// Locks of different classes in one cache line that several threads take often.
-fn false_sharing(locks: &[&Class]) -> Vec<String> {
-    const LINE: u64 = 64;
-    const OFTEN: u64 = 10_000;
-    let mut lines: BTreeMap<u64, Vec<&Class>> = BTreeMap::new();
-    for class in locks.iter().filter(|class| class.locks == 1 && class.sums.acquired >= OFTEN) {
-        let line = class.addresses.first().map_or(0, |address| address / LINE);
-        lines.entry(line).or_default().push(class);
-    }
-    let reported = |(line, classes): (u64, Vec<&Class>)| {
-        let names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
-        (line != 0 && names.len() > 1).then(|| {
-            format!(
-                "{} are in one cache line ({:#x}): who takes one takes it from the others; 64 bytes \
-                 apart they do not",
-                names.join(" and "),
-                line * LINE
-            )
-        })
-    };
-    lines.into_iter().filter_map(reported).collect()
 }

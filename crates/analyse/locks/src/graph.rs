@@ -69,13 +69,14 @@ pub fn folded(report: &Report, charged: Charged) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::Place;
     use crate::classes::{Blocking, Class, Kind, Losses, Sums};
     use crate::order::{Deadlock, Order, Step};
 
-    fn report() -> Report {
+    /// Two locks in both orders, and a wait for the first.
+    pub(crate) fn report() -> Report {
         let place = |name: &str| Place { function: name.to_owned(), ..Place::default() };
         let step = |holds: &str, wants: &str| Step {
             tid: 1,
@@ -107,9 +108,11 @@ mod tests {
                     waited_ns: 70,
                     waits: 1,
                 }],
+                held_over: vec![],
             }],
             orders: vec![order("a", "b"), order("b", "a"), order("b", "\"c\"")],
             deadlocks: vec![Deadlock { steps: vec![step("a", "b"), step("b", "a")] }],
+            shared_lines: vec![],
             losses: Losses::default(),
             rate: 1.0,
         }

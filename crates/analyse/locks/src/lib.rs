@@ -9,9 +9,11 @@
 #![forbid(unsafe_code)]
 
 pub mod classes;
+pub mod drawing;
 pub mod futex;
 pub mod graph;
 pub mod hung;
+pub mod lines;
 pub mod order;
 pub mod text;
 
@@ -50,4 +52,6 @@ pub trait Names {
     fn place(&self, pid: u32, address: u64) -> Place;
     /// The variable that `address` lies in, if it is one of the program's.
     fn variable(&self, pid: u32, address: u64) -> Option<String>;
+    /// The system call of a number.
+    fn system_call(&self, number: u32) -> String;
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::classes::{Blocking, Class, Report, Sums};
+use crate::classes::{Blocking, Class, HeldOver, Kind, Report, Sums};
 use crate::hung::{Awaited, Waiting, cycles};
 use crate::order::Deadlock;
 
@@ -61,7 +61,9 @@ pub fn text(report: &Report, most: usize) -> String {
     if report.classes.len() > most {
         let _ = writeln!(out, "\n{} more: --limit shows them", report.classes.len() - most);
     }
+    semaphores(&mut out, report);
     blocked(&mut out, report);
+    held_over(&mut out, report);
     advice(&mut out, report);
     for (n, deadlock) in report.deadlocks.iter().enumerate() {
         possible(&mut out, n + 1, deadlock);
@@ -118,6 +120,21 @@ fn one_class(out: &mut String, class: &Class, rate: f64) {
     }
 }
 
+/// How many of all accesses to semaphores wait, as the request-tracking thesis asks (5.2.4).
+fn semaphores(out: &mut String, report: &Report) {
+    let all = report.classes.iter().filter(|class| class.kind == Kind::Semaphore);
+    let sum = |(asked, waited), class: &Class| {
+        let sums = &class.sums;
+        (asked + sums.acquired.max(sums.contended), waited + sums.contended)
+    };
+    let (asked, waited): (u64, u64) = all.fold((0, 0), sum);
+    if asked > 0 {
+        let share = waited as f64 / asked as f64 * 100.0;
+        let _ =
+            writeln!(out, "\nsemaphores: {share:.1} % of {} accesses had to wait", count(asked));
+    }
+}
+
 /// The places that were waited for, over all classes.
 fn blocked(out: &mut String, report: &Report) {
     const PAIRS: usize = 10;
@@ -142,6 +159,34 @@ fn blocked(out: &mut String, report: &Report) {
     }
     if pairs.len() > PAIRS {
         let _ = writeln!(out, "{:>18}{} more pairs: --json has them", "", pairs.len() - PAIRS);
+    }
+}
+
+/// Locks that were held while their holder waited in a system call.
+fn held_over(out: &mut String, report: &Report) {
+    const SHOWN: usize = 8;
+    let classes = report.classes.iter();
+    let mut all: Vec<(&Class, &HeldOver)> =
+        classes.flat_map(|class| class.held_over.iter().map(move |over| (class, over))).collect();
+    all.sort_by_key(|(_, over)| std::cmp::Reverse(over.held_ns));
+    if all.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\nheld while waiting in a system call, estimated\n{:>9} {:>6}  call",
+        "held", "looks"
+    );
+    for (class, over) in all.iter().take(SHOWN) {
+        let (held, looks, place) = (time(over.held_ns), over.looks, over.place.text());
+        let _ = writeln!(
+            out,
+            "{held:>9} {looks:>6}  {}, with {} taken in {place}",
+            over.call, class.name
+        );
+    }
+    if all.len() > SHOWN {
+        let _ = writeln!(out, "{:>18}{} more: --json has them", "", all.len() - SHOWN);
     }
 }
 

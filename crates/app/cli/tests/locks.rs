@@ -162,6 +162,53 @@ fn waits_are_charged_to_who_has_the_lock_meanwhile() {
     assert!((charged / waited - 1.0).abs() < 0.1, "{charged} of {waited}");
 }
 
+#[test]
+fn locks_held_over_system_calls_and_locks_in_one_line_are_named() {
+    let folder = folder("locks-held");
+    let program = build(&folder, "held.c", &[]);
+    let (_, report) = locks(&folder, &[text(&program)]);
+    // A lock that is waited for in the kernel is none that is held there.
+    let over = class(&report, "slow")["held_over"].as_array().unwrap();
+    assert_eq!(over.len(), 1, "{report:#}");
+    let held = over[0]["held_ns"].as_u64().unwrap();
+    assert_eq!(
+        (&over[0]["call"], &over[0]["place"]["function"]),
+        (&"clock_nanosleep".into(), &"sleeps".into())
+    );
+    // Four times 100 ms, found by looks that are some 10 ms apart, on a machine that does other things, too.
+    assert!((200_000_000..800_000_000).contains(&held), "{held}");
+    let lines = report["shared_lines"].as_array().unwrap();
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    let acquired = |lock: &Value| lock["acquired"].as_u64().unwrap();
+    let acquired: Vec<u64> = lines[0]["locks"].as_array().unwrap().iter().map(acquired).collect();
+    assert_eq!((acquired, &lines[0]["threads"]), (vec![20_000, 20_000], &2.into()));
+}
+
+#[test]
+fn pictures_and_a_trace_are_left_beside_the_report() {
+    let folder = folder("locks-drawn");
+    let program = build(&folder, "orders.c", &[]);
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (svg, dot, trace, report) = (file("a.svg"), file("a.dot"), file("a.fettle"), file("a.txt"));
+    let options = ["--svg", &svg, "--dot", &dot, "--trace", &trace, "-o", &report];
+    let mut arguments = vec!["locks", "-q"];
+    arguments.extend(options);
+    arguments.extend(["--", text(&program), "abba"]);
+    let run = || fettle(&arguments);
+    let output = run();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let (svg, dot) = (read("a.svg"), read("a.dot"));
+    assert_eq!(svg.matches("marker-end=\"url(#red)\"").count(), 2, "{svg}");
+    assert_eq!(dot.matches("color=red").count(), 2, "{dot}");
+    let kept: Value = serde_json::from_str(&read("a.fettle/locks.json")).unwrap();
+    assert_eq!(kept["deadlocks"].as_array().unwrap().len(), 1, "{kept:#}");
+    let checked = fettle(&["trace", "check", &trace]);
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    // A trace is never written over.
+    assert_eq!(run().status.code(), Some(2));
+}
+
 /// A program that is ended with its test.
 struct Running(Child);
 

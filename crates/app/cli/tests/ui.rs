@@ -172,6 +172,76 @@ fn the_page_draws_zooms_and_leads_back() {
     assert_eq!(page.errors, [] as [String; 0]);
 }
 
+/// A thread that has a lock for most of the time, and one that waits for it.
+const LOCKS: &str = "
+#include <pthread.h>
+#include <unistd.h>
+static pthread_mutex_t accounts = PTHREAD_MUTEX_INITIALIZER;
+static void *keeps_it(void *x) {
+    for (int i = 0; i < 20; i++) {
+        pthread_mutex_lock(&accounts);
+        usleep(20000);
+        pthread_mutex_unlock(&accounts);
+        usleep(1000);
+    }
+    return x;
+}
+static void *waits_for_it(void *x) {
+    for (int i = 0; i < 10; i++) {
+        pthread_mutex_lock(&accounts);
+        pthread_mutex_unlock(&accounts);
+        usleep(5000);
+    }
+    return x;
+}
+int main(void) {
+    pthread_t a, b;
+    pthread_create(&a, 0, keeps_it, 0);
+    pthread_create(&b, 0, waits_for_it, 0);
+    pthread_join(a, 0);
+    pthread_join(b, 0);
+    return 0;
+}
+";
+
+#[test]
+fn locks_have_a_tab() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let (source, program) = (folder.path().join("locks.c"), folder.path().join("locks"));
+    let trace = folder.path().join("locks.fettle");
+    std::fs::write(&source, LOCKS).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-pthread"]).arg(&source).arg("-o").arg(&program);
+    assert!(compiler.status().unwrap().success());
+    let mut locks = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    locks.args(["locks", "-q", "-o", "/dev/null", "--trace"]).arg(&trace).arg("--").arg(&program);
+    assert!(locks.status().unwrap().success());
+
+    let _served = open(&mut page, &trace);
+    page.until("document.querySelectorAll('#locks tr.class').length >= 1").unwrap();
+    let table = page.value("document.querySelector('#locks table').innerText").unwrap();
+    let table = table.as_str().unwrap();
+    for part in ["accounts (mutex)", "lock in keeps_it", "lock in waits_for_it"] {
+        assert!(table.contains(part), "{part} in {table}");
+    }
+    let most = "[...document.querySelectorAll('.matrix td')].sort((a, b) =>
+        Number(b.dataset.shade) - Number(a.dataset.shade))[0].title";
+    let most = page.value(most).unwrap();
+    let most = most.as_str().unwrap();
+    assert!(most.starts_with("waits_for_it") && most.contains("for keeps_it"), "{most}");
+    // The flame graph is charged to either end.
+    let first = "document.querySelectorAll('.flame-graph .flame')[1].textContent";
+    page.until(&format!("{first}.startsWith('held in keeps_it')")).unwrap();
+    let choose =
+        "(choice => { choice.value = 'waiter'; choice.dispatchEvent(new Event('change')); })
+        (document.querySelector('.locks select'))";
+    page.value(choose).unwrap();
+    page.until(&format!("{first}.startsWith('waited in waits_for_it')")).unwrap();
+    let found = page.value("document.querySelector('.locks-right').innerText").unwrap();
+    assert!(found.as_str().unwrap().contains("clock_nanosleep, with accounts"), "{found}");
+    assert_eq!(page.errors, [] as [String; 0]);
+}
+
 /// What is listed where: the number of rows, the first of them, and the column that sorts.
 fn listed(tab: &str) -> String {
     format!(

@@ -47,6 +47,7 @@ pub(crate) fn routes() -> axum::Router<Arc<App>> {
         .route("/api/requests/listed", get(listed))
         .route("/api/request", get(request))
         .route("/api/communication", get(communication))
+        .route("/api/locks", get(locks))
 }
 
 /// What the page is to show.
@@ -98,7 +99,7 @@ async fn at_length<T: Send + 'static>(
 async fn trace(State(app): State<Arc<App>>) -> Answered {
     let shown = app.shown();
     let timelines = shown.timelines().await.map_err(broken)?;
-    json(&TraceView::new(shown.trace().manifest(), &timelines, shown.generation, shown.live))
+    json(&TraceView::new(shown.trace(), &timelines, shown.generation, shown.live))
 }
 
 /// Whether the recording goes on, and which state of it is shown.
@@ -327,6 +328,12 @@ async fn request(State(app): State<Arc<App>>, Query(query): Query<RequestQuery>)
 
 async fn communication(State(app): State<Arc<App>>) -> Answered {
     json(&*app.shown().communication().await.map_err(broken)?)
+}
+
+async fn locks(State(app): State<Arc<App>>) -> Answered {
+    let shown = app.shown();
+    let read = spawn_blocking(move || shown.trace().locks()).await.map_err(broken)?;
+    json(&read.map_err(broken)?)
 }
 
 #[cfg(test)]

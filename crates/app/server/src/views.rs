@@ -2,7 +2,7 @@
 
 use fettle_follow::event_fields;
 use fettle_report::{LossRow, Report};
-use fettle_trace::{Manifest, ProbeMode, Trace};
+use fettle_trace::{ProbeMode, Trace};
 use serde::Serialize;
 
 use crate::calls::CallId;
@@ -36,6 +36,8 @@ pub struct TraceView<'a> {
     switches: bool,
     /// Whether there are events to follow requests through.
     events: bool,
+    /// Whether locks were counted.
+    locks: bool,
     /// Calls in the timelines.
     calls: u64,
     /// Records that found no room.
@@ -115,11 +117,12 @@ impl<'a> LabelView<'a> {
 impl<'a> TraceView<'a> {
     /// The first answer that the page gets.
     pub fn new(
-        manifest: &'a Manifest,
+        trace: &'a Trace,
         timelines: &'a Timelines,
         generation: u32,
         live: bool,
     ) -> TraceView<'a> {
+        let manifest = trace.manifest();
         TraceView {
             version: VERSION,
             command: &manifest.command,
@@ -129,6 +132,7 @@ impl<'a> TraceView<'a> {
             probe_mode: manifest.probe_mode,
             switches: manifest.switches,
             events: manifest.events.rows() > 0,
+            locks: trace.has_locks(),
             calls: timelines.calls,
             lost: manifest.totals.lost,
             cut_off: manifest.recovery.is_some() && !live,

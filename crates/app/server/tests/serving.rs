@@ -110,6 +110,7 @@ fn nobody_learns_of_the_trace_without_the_token() {
     let wrong = "0".repeat(served.token.len());
     let paths = [
         "trace",
+        "locks",
         "report",
         "viewport",
         "range",

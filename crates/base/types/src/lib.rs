@@ -8,7 +8,7 @@ mod time;
 
 pub use addr::{LinkAddr, LiveAddr, LoadBias};
 pub use ids::{IdError, Pid, Tid};
-pub use locks::ThreadTable;
+pub use locks::{HeldOver, ThreadTable};
 pub use time::{TimeError, monotonic_ns, parse_time};
 
 /// Bytes of a page of x86-64; huge pages are made of these.

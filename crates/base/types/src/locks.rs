@@ -25,6 +25,21 @@ pub struct ThreadTable {
     pub blames: Vec<Blame>,
     /// Threads that it made or waited for, in order.
     pub events: Vec<Event>,
+    /// System calls in which it was found with a lock in hand.
+    pub held_over: Vec<HeldOver>,
+}
+
+/// A lock that a thread had while it waited in a system call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldOver {
+    /// Number of the lock's row.
+    pub row: u32,
+    /// The system call.
+    pub call: u32,
+    /// How often the thread was found there.
+    pub looks: u64,
+    /// The ticks that these looks stand for.
+    pub ticks: u64,
 }
 
 impl ThreadTable {

@@ -36,6 +36,7 @@ mod deferred;
 mod error;
 mod events;
 mod finish;
+pub mod locks;
 mod manifest;
 mod moments;
 pub mod proto;

@@ -117,6 +117,20 @@ impl Trace {
         &self.folder
     }
 
+    /// What `fettle locks` has written to it, if it made the trace.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] if it is no report of locks.
+    pub fn locks(&self) -> Result<Option<serde_json::Value>> {
+        crate::locks::read(&self.folder)
+    }
+
+    /// Whether there is such a report.
+    pub fn has_locks(&self) -> bool {
+        crate::locks::path(&self.folder).is_file()
+    }
+
     /// The manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest

@@ -332,6 +332,19 @@ impl Slots {
         self.file.write_all_at(operations, locking::HEAD_OPERATIONS + u64::from(first))
     }
 
+    /// Numbers of the rows of all locks that the thread of a slot has now, but for semaphores, which no thread
+    /// has.
+    pub fn locks_in_hand(&self, slot: SlotIndex) -> Vec<u32> {
+        const SEMAPHORE: u64 = 2;
+        let at = self.layout.counters_at() as usize;
+        let word = |offset: usize| self.word(slot, at + offset).load(Ordering::Acquire);
+        let count = word(HeadWord::HeldCount as usize * 8).min(locking::HELD as u64) as usize;
+        let last = std::mem::offset_of!(locking::Held, row);
+        let held = |n| word(locking::HELD_AT + n * size_of::<locking::Held>() + last);
+        let kept = (0..count).map(held).filter(|word| word >> 48 & SEMAPHORE == 0);
+        kept.map(|word| word as u32).collect()
+    }
+
     /// What the thread of a slot has left of locks.
     ///
     /// # Errors

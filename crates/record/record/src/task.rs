@@ -23,6 +23,14 @@ pub fn account(pid: Pid, tid: Tid) -> Account {
     Account { name, cpu_ns }
 }
 
+/// The system call that a thread waits in; `None` if it runs, or waits for a lock.
+pub fn system_call(pid: Pid, tid: Tid) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    // Elsewhere in the kernel, as in a page fault, the number is -1.
+    let call: u32 = text.split_ascii_whitespace().next()?.parse().ok()?;
+    (i64::from(call) != libc::SYS_futex).then_some(call)
+}
+
 /// How much address space a process allows itself, if it does not allow itself all (`RLIMIT_AS`); of
 /// one that has ended, too, until it has been waited for.
 pub fn address_limit(pid: Pid) -> Option<u64> {

@@ -15,7 +15,7 @@ use crate::proc;
 /// How long is measured at once.
 const WINDOW: Duration = Duration::from_secs(4);
 /// How long the counting has to begin.
-const LEAD: Duration = Duration::from_secs(20);
+const LEAD: Duration = Duration::from_secs(90);
 /// CPU time and answers may not rise by more.
 const MOST: f64 = 1.05;
 

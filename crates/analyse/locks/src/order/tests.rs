@@ -6,6 +6,10 @@ use super::*;
 struct Plain;
 
 impl Names for Plain {
+    fn system_call(&self, number: u32) -> String {
+        number.to_string()
+    }
+
     fn place(&self, _: u32, address: u64) -> Place {
         Place { function: format!("{address:#x}"), ..Place::default() }
     }

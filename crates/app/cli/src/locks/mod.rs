@@ -6,7 +6,7 @@ mod stack;
 
 use fettle_types::Pid;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use clap::Args;
 use fettle_abi::ring::Policy;
 use fettle_code::{Depth, Mode};
 use fettle_live::{ExitStatus, Process};
-use fettle_locks::{Report, graph};
+use fettle_locks::{Report, drawing, graph};
 use fettle_record::locking::{self, Locking};
 use fettle_record::unmatched::Unmatched;
 use fettle_record::{Options, Outcome, Outliving, Selection};
@@ -35,6 +35,8 @@ use crate::{measured, output, record, threads, tune};
   fettle locks -p 1234 --hung
   fettle locks --json -o locks.json -- ./server
   fettle locks --dot orders.dot --folded waits.folded -- ./server
+  fettle locks --svg locks.svg -- ./server
+  fettle locks --trace locks.fettle -- ./server      # then: fettle ui locks.fettle
 
 Every function of locks is counted where it is called, in the program's own threads: mutexes,
 reader-writer locks, spin locks, semaphores, condition variables and barriers of the C library, and
@@ -72,6 +74,12 @@ pub struct LocksArgs {
     /// Write the order in which locks are taken to this file, for Graphviz (`dot -Tsvg`)
     #[arg(long, value_name = "FILE", conflicts_with = "hung")]
     dot: Option<PathBuf>,
+    /// Draw who blocked whom, and the order in which locks are taken, into this file
+    #[arg(long, value_name = "FILE", conflicts_with = "hung")]
+    svg: Option<PathBuf>,
+    /// Keep a trace in this folder, in which `fettle ui` shows the locks
+    #[arg(long, value_name = "FOLDER", conflicts_with = "hung")]
+    trace: Option<PathBuf>,
     /// Write waits to this file as folded stacks, for flamegraph.pl, inferno or speedscope
     #[arg(long, value_name = "FILE", conflicts_with = "hung")]
     folded: Option<PathBuf>,
@@ -135,9 +143,14 @@ fn options(args: &LocksArgs, command: Vec<OsString>, output: PathBuf) -> Options
     }
 }
 
+/// Where the recording's trace goes; one that was not asked for lies in `folder`, which goes at the end.
+fn trace_folder(args: &LocksArgs, folder: &Path) -> PathBuf {
+    args.trace.clone().unwrap_or_else(|| folder.join("locks.fettle"))
+}
+
 fn run_launched(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     let folder = tempfile::tempdir().context("cannot make a folder for the recording")?;
-    let options = options(args, args.command.clone(), folder.path().join("locks.fettle"));
+    let options = options(args, args.command.clone(), trace_folder(args, folder.path()));
     threads::can_be_started()?;
     let stop = fettle_live::catch_signals()?;
     let outcome = match fettle_record::record(&options, stop, None, &mut |_, _| ()) {
@@ -163,7 +176,7 @@ fn run_attached(args: &LocksArgs, pid: Pid) -> anyhow::Result<ExitCode> {
     let _claim = leftovers::clear(&journals, &process, args.alone)?;
     let folder = tempfile::tempdir().context("cannot make a folder for the recording")?;
     let name = fettle_tune::recording::shown(&process).into();
-    let options = options(args, vec![name], folder.path().join("locks.fettle"));
+    let options = options(args, vec![name], trace_folder(args, folder.path()));
     threads::can_be_started()?;
     let stop = fettle_live::catch_signals().context(tune::UNHANDLED)?;
     if !args.quiet && args.duration.is_none() {
@@ -211,6 +224,9 @@ fn notify(args: &LocksArgs, outcome: &Outcome) -> anyhow::Result<()> {
     if args.dot.is_some() {
         output::write_to(args.dot.as_deref(), &graph::dot(&report))?;
     }
+    if args.svg.is_some() {
+        output::write_to(args.svg.as_deref(), &drawing::svg(&report))?;
+    }
     if args.folded.is_some() {
         let charged = match args.charge {
             Charge::Holder => graph::Charged::Holder,
@@ -218,9 +234,12 @@ fn notify(args: &LocksArgs, outcome: &Outcome) -> anyhow::Result<()> {
         };
         output::write_to(args.folded.as_deref(), &graph::folded(&report, charged))?;
     }
+    let mut value = serde_json::to_value(&report)?;
+    value["version"] = json!(1);
+    if let Some(trace) = &args.trace {
+        fettle_trace::locks::write(trace, &value)?;
+    }
     if args.json {
-        let mut value = serde_json::to_value(&report)?;
-        value["version"] = json!(1);
         output::write_to(args.output.as_deref(), &format!("{value:#}\n"))
     } else {
         output::write_to(args.output.as_deref(), &fettle_locks::text::text(&report, args.limit))

@@ -138,6 +138,11 @@ impl Names for Files {
         let (.., bias, found) = self.at(pid, address)?;
         found.variable((LiveAddr(address) - *bias).0).map(str::to_owned)
     }
+
+    fn system_call(&self, number: u32) -> String {
+        let name = fettle_import::system_call_name(number.into());
+        name.map_or_else(|| format!("system call {number}"), str::to_owned)
+    }
 }
 
 /// Whether an address is in a mapping that can be executed.

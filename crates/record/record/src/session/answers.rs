@@ -284,6 +284,7 @@ impl Session for Recorder<'_> {
         }
         self.threads = threads;
         self.drain_switches(None);
+        self.look_at_held_locks();
         if let Some(sampled) = &mut self.sampled {
             sampled.settle(self.switches.as_ref().map_or(u64::MAX, Switches::settled));
         }

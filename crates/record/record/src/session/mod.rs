@@ -60,6 +60,8 @@ pub struct Recorder<'a> {
     switches_refused: bool,
     begin: ClockPair,
     next_tick_flush: u64,
+    /// When it was last looked which locks threads have in system calls.
+    last_look: u64,
     /// The manifest as it is while recording, and how many modules the tables know by now.
     checkpoint: Option<(Manifest, usize)>,
     records: u64,
@@ -159,6 +161,7 @@ impl<'a> Recorder<'a> {
             user_fields: None,
             operations_of: 0,
             next_tick_flush: 0,
+            last_look: clock::tsc(),
             checkpoint: None,
             switches: None,
             switches_refused: !slots.times_calls(),
@@ -212,9 +215,10 @@ impl<'a> Recorder<'a> {
         self.user_fields = fields;
     }
 
-    /// Lets the trace have names from early on, should the recording be cut off.
+    /// Lets the trace have names from early on, should the recording be cut off. Of locks there is nothing to recover
+    /// before the end.
     pub fn checkpoint_manifest(&mut self, manifest: Manifest) {
-        self.checkpoint = Some((manifest, 0));
+        self.checkpoint = self.done.locking.is_none().then_some((manifest, 0));
     }
 
     /// Writes the tables of names if there are new ones.

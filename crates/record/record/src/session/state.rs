@@ -1,5 +1,7 @@
 //! What is known of threads, processes and injections on their way.
 
+use std::collections::HashMap;
+
 use fettle_types::{LoadBias, Pid};
 
 use crate::libraries::Space;
@@ -40,4 +42,7 @@ pub(super) struct ThreadState {
     pub(super) end: Option<task::Account>,
     /// Calls that it was forked in the middle of.
     pub(super) copied: Vec<(u32, u64)>,
+    /// Looks that found it in a system call with a lock in hand, and the ticks that they stand for: by the
+    /// number of the lock's row and the call.
+    pub(super) held_over: HashMap<(u32, u32), (u64, u64)>,
 }

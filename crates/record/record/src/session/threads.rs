@@ -1,11 +1,13 @@
 //! Slots of threads: which thread has which, and what becomes of its records.
 
+use std::collections::HashMap;
+
 use fettle_abi::block::OWN_WORDS;
 use fettle_abi::record::CallRecord;
 use fettle_code::Mode;
 use fettle_rewrite::PlannedFunction;
 use fettle_trace::{OpenCall, Thread, Total, UserValue};
-use fettle_types::{Pid, Tid};
+use fettle_types::{HeldOver, Pid, Tid};
 
 use crate::clock;
 use crate::locking;
@@ -37,6 +39,31 @@ impl<'a> Recorder<'a> {
         self.operations_of = self.modules.all().len();
     }
 
+    /// Looks which threads wait in a system call with a lock in hand. A look stands for the time since the one
+    /// before.
+    pub(super) fn look_at_held_locks(&mut self) {
+        if self.done.locking.is_none() {
+            return;
+        }
+        let now = clock::tsc();
+        let ticks = now - std::mem::replace(&mut self.last_look, now);
+        for (tid, state) in &mut self.threads {
+            let in_hand = self.slots.locks_in_hand(state.slot);
+            if in_hand.is_empty() {
+                continue;
+            }
+            let Some(call) = task::system_call(state.pid, *tid) else { continue };
+            // A thread that went on meanwhile may have taken another lock, or let go of this one.
+            if self.slots.locks_in_hand(state.slot) != in_hand {
+                continue;
+            }
+            for row in in_hand {
+                let sum = state.held_over.entry((row, call)).or_default();
+                *sum = (sum.0 + 1, sum.1 + ticks);
+            }
+        }
+    }
+
     /// Takes down what a thread has left of locks.
     fn take_locks(&mut self, state: &ThreadState, tid: Tid, end: u64) {
         let Some(locking) = &mut self.done.locking else { return };
@@ -48,7 +75,11 @@ impl<'a> Recorder<'a> {
                 let name = self.done.threads[state.index as usize].name.clone();
                 let (pid, tid) = (state.pid.unsigned(), tid.unsigned());
                 let start = state.start_tsc;
-                let table = locking::ThreadTable { pid, tid, name, start, end, ..table };
+                let looks = state.held_over.iter();
+                let held_over = looks
+                    .map(|(&(row, call), &(looks, ticks))| HeldOver { row, call, looks, ticks })
+                    .collect();
+                let table = locking::ThreadTable { pid, tid, name, start, end, held_over, ..table };
                 locking.threads.push(table);
             }
             Err(error) => self.notes.push(format!("locks of thread {tid} are not known: {error}")),
@@ -80,8 +111,16 @@ impl<'a> Recorder<'a> {
             ..Thread::default()
         });
         let (start_cpu_ns, end) = (account.cpu_ns, None);
-        let state =
-            ThreadState { index, slot, pid, start_tsc, start_cpu_ns, end, copied: Vec::new() };
+        let state = ThreadState {
+            index,
+            slot,
+            pid,
+            start_tsc,
+            start_cpu_ns,
+            end,
+            copied: Vec::new(),
+            held_over: HashMap::new(),
+        };
         self.threads.insert(tid, state);
         if let Some(switches) = &mut self.switches {
             switches.open(tid, start_tsc);
