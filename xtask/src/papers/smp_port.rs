@@ -38,7 +38,7 @@ fn shares() -> Result<Table> {
             ("spinning", paper[2], found.shares[2]),
         ] {
             rows.push(Row {
-                what: format!("{build}, {cpus} CPUs: {what}"),
+                what: format!("{build}, {cpus} CPU: {what}"),
                 paper: Some(paper),
                 ours: Some(Value::of(ours)),
                 peer: None,
@@ -61,7 +61,7 @@ fn shares() -> Result<Table> {
 /// Points of a load, beside those of the paper.
 fn points(load: &figures::Load, paper: &[(&str, u32, f64)]) -> Result<Vec<Row>> {
     let row = |point: figures::Point| Row {
-        what: format!("{}, {}, {} CPUs", load.title, point.build, point.cpus),
+        what: format!("{}, {}, {} CPU", load.title, point.build, point.cpus),
         paper: paper
             .iter()
             .find(|(build, cpus, _)| (*build, *cpus) == (point.build, point.cpus))
