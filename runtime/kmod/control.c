@@ -82,6 +82,8 @@ s64 control_read(void *opened, void *to, u64 count, s64 *position) {
     if (at < STATUS_BYTES) {
         static u8 page[STATUS_BYTES];
         mutex_lock(lock);
+        status.ticks = __builtin_ia32_rdtsc();
+        status.now_ns = ktime_get_mono_fast_ns();
         for (u64 i = 0; i < sizeof status; i++) page[i] = ((u8 *)&status)[i];
         got = simple_read_from_buffer(to, count, position, page, sizeof page);
         mutex_unlock(lock);

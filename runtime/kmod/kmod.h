@@ -54,7 +54,7 @@ enum state {
     LEAVING,    // no jump leads to copies, but threads may be in them
 };
 
-#define STATUS_VERSION 1
+#define STATUS_VERSION 2
 
 // What the control file begins with. It fills STATUS_BYTES; counters follow: one row of `cpu_counters`
 // for each of `cpus`, then `shared_counters`.
@@ -70,6 +70,7 @@ struct status {
     u64 foreign;                            // jumps that others wrote over
     u64 taken;                              // the original whose bytes were not the expected ones
     u64 trapped;                            // threads that met a breakpoint while jumps were written
+    u64 ticks, now_ns;                      // the time-stamp counter and the clock when this was read
 };
 
 enum verb {

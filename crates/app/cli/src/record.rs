@@ -101,7 +101,7 @@ pub struct Args {
     /// Count calls of these functions of the kernel itself, of all processes, while a program runs or
     /// for --duration: names with * and ? (needs root; see `fettle kernel count`)
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
-    #[arg(conflicts_with_all = ["mode", "probe", "locks", "pid", "system", "kernel", "no_probes", "to"])]
+    #[arg(conflicts_with_all = ["probe", "locks", "pid", "system", "kernel", "no_probes", "to"])]
     pub(crate) kernel_functions: Vec<String>,
     /// Put no probes in, and do not trace: the kernel's events alone
     #[arg(long, conflicts_with_all = ["mode", "only", "skip", "arguments", "probe", "libraries"])]

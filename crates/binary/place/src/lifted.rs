@@ -213,6 +213,13 @@ fn block(
     for (n, i) in range.clone().enumerate() {
         size += function.insns[i].len() as u32;
         let callee = match function.flow(i) {
+            // By a thunk, which is no function.
+            Flow::Call(to)
+                if !index.contains_key(&LinkAddr(to))
+                    && seen.contains_key(&LinkAddr(function.insns[i].ip())) =>
+            {
+                Callee::Indirect
+            }
             Flow::Call(to) => callee(LinkAddr(to)),
             // Through the GOT it is another module's; through a variable its targets are in the
             // samples.

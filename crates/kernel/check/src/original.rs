@@ -96,6 +96,12 @@ impl<'a> Original<'a> {
         function.is_some_and(|function| function.entry != Entry::Plain)
     }
 
+    /// Whether the code at `address` is that of such a function, or the cold part of one.
+    fn is_compiled_around(&self, address: u64) -> bool {
+        let function = self.image.functions.containing(address);
+        function.is_some_and(|function| function.cold || function.entry != Entry::Plain)
+    }
+
     /// Whether the flags are of no use to what comes from `address` on.
     pub fn flags_dead(&self, address: u64, facts: &mut FactsFactory) -> bool {
         let mut seen = FxHashSet::default();
@@ -123,10 +129,15 @@ impl<'a> Original<'a> {
             match found.flow() {
                 _ if sets || calls_out => {}
                 Flow::Next => work.push(found.insn.next_ip()),
+                Flow::Jump(to) if self.thunks.contains(&to) && !self.is_compiled_around(at) => {
+                    return false;
+                }
                 Flow::Call(to) | Flow::Jump(to) if self.thunks.contains(&to) => {}
                 Flow::Call(to) if self.is_compiled(to) => {}
                 Flow::Jump(to) if self.is_compiled(to) => {}
                 Flow::Jump(to) => work.push(to),
+                // Assembly may give something in the flags.
+                Flow::IndirectJump | Flow::Return if !self.is_compiled_around(at) => return false,
                 Flow::IndirectCall | Flow::IndirectJump | Flow::Return => {}
                 // Halted or trapped: control goes on behind it, or nowhere.
                 Flow::Stop if found.bytes == [0xf4] => work.push(found.insn.next_ip()),

@@ -4,7 +4,7 @@ use fettle_isa::{Decides, FactsFactory, Flow};
 use fettle_kernel_plan::{Plan, Target, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::counter::{self, Counter};
+use crate::counter::{self, Clock, Counter};
 use crate::gs;
 use crate::new::{Found, Leads, New, Place};
 use crate::original::{At, Original};
@@ -43,6 +43,8 @@ pub(crate) struct Walk<'a, 'o> {
     /// References, origins and entries of tables that were used.
     used: Used,
     counters: Vec<u32>,
+    /// Counters of what takes time: each has several places.
+    clocks: Vec<u32>,
     changes_gs: bool,
     fentry: Option<Place>,
 }
@@ -77,6 +79,7 @@ impl<'a, 'o> Walk<'a, 'o> {
             reached: FxHashMap::default(),
             used: Used::default(),
             counters: Vec::new(),
+            clocks: Vec::new(),
             changes_gs: false,
             fentry: None,
         }
@@ -86,7 +89,12 @@ impl<'a, 'o> Walk<'a, 'o> {
     pub fn run(mut self) -> Result<Vec<u32>, Refusal> {
         let of = &self.new.plan.functions[self.new.function as usize];
         match self.all() {
-            Ok(()) => Ok(self.counters),
+            Ok(()) => {
+                self.clocks.sort_unstable();
+                self.clocks.dedup();
+                self.counters.append(&mut self.clocks);
+                Ok(self.counters)
+            }
             Err((why, pair)) => Err(Refusal {
                 function: of.name.clone(),
                 part: pair.new.part,
@@ -183,7 +191,7 @@ impl<'a, 'o> Walk<'a, 'o> {
         if stray {
             return Err((Why::Stray, start));
         }
-        if self.changes_gs && !self.counters.is_empty() {
+        if self.changes_gs && !(self.counters.is_empty() && self.clocks.is_empty()) {
             return Err((Why::Counter, start));
         }
         Ok(())
@@ -240,6 +248,9 @@ impl<'a, 'o> Walk<'a, 'o> {
         self.reach(pair, &found)?;
         self.described(pair)?;
         self.targets.extend(chain.0.iter().skip(1));
+        if let Some(clock) = counter::clock(self.new, pair.new) {
+            return self.clock(pair, &clock).map(Some);
+        }
         if let Some(counter) = counter::at(self.new, pair.new, &found, &mut self.facts) {
             return self.counter(pair, counter).map(Some);
         }
@@ -302,6 +313,32 @@ impl<'a, 'o> Walk<'a, 'o> {
             return Err((Why::Flags, pair));
         }
         Ok(Pair { new: pair.new.plus(counter.size), ..pair })
+    }
+
+    /// What takes time: its stack is not the original's, so no thread may be thought to be in it.
+    fn clock(&mut self, pair: Pair, clock: &Clock) -> Outcome<Pair> {
+        if pair.shadow || clock.numbers.iter().any(|number| *number >= self.new.plan.counters) {
+            return Err((Why::Counter, pair));
+        }
+        self.clocks.extend(clock.numbers);
+        if !clock.saves && !self.original.flags_dead(pair.original, &mut self.facts) {
+            return Err((Why::Flags, pair));
+        }
+        let origin = self.new.origin(pair.new).ok_or((Why::Origin, pair))?;
+        let mut inside = pair;
+        for (offset, pushed) in &clock.stack {
+            inside.new = pair.new.plus(*offset);
+            if *pushed == 0 {
+                break;
+            }
+            let found = self.new.at(inside.new, &mut self.facts).ok_or((Why::Undecodable, pair))?;
+            self.reach(inside, &found)?;
+            self.row(inside, origin, *pushed)?;
+            if self.new.origin(inside.new).is_some() || self.seen.contains_key(&inside.new) {
+                return Err((Why::Origin, inside));
+            }
+        }
+        Ok(inside)
     }
 
     /// The instructions must be the same, and lead to the same.

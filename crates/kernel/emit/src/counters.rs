@@ -25,6 +25,33 @@ pub enum Counting {
     Blocks,
     /// Edges outside of a spanning tree: all others follow from them.
     Edges,
+    /// Calls and their ends, and the time between.
+    Times,
+}
+
+/// What a counter's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Executions of this place.
+    Executions(Place),
+    /// Calls that began, in [`Counting::Times`].
+    Begun,
+    /// Calls that ended.
+    Ended,
+    /// Ticks of the time-stamp counter at all ends, less those at all begins, modulo 2^64. So it is the time
+    /// of all calls, as soon as each has ended; no call needs a place of its own for it.
+    Ticks,
+}
+
+/// Where in a function time is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Clock {
+    /// Number of the counter of begins or ends; that of ticks.
+    pub numbers: (u32, u32),
+    /// A call ends here.
+    pub ends: bool,
+    /// The flags have to be put back.
+    pub saves: bool,
 }
 
 /// `sti`: the instruction behind it is not interrupted.
@@ -48,19 +75,34 @@ pub(crate) struct CounterSite {
 /// The counters of one function.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    places: Vec<Place>,
+    meanings: Vec<Meaning>,
     /// By block: number from the function's first, and where.
     blocks: FxHashMap<BlockId, (u32, CounterSite)>,
     /// By edge between blocks, or out of the function from a block: the number, and whether the flags
     /// have to be put back.
     between: FxHashMap<(BlockId, Option<BlockId>), (u32, bool)>,
+    /// Where calls begin: before this instruction of the entry block, and whether the flags have to be put
+    /// back.
+    begin: Option<CounterSite>,
+    /// Blocks at whose last instruction calls end, and whether the flags have to be put back.
+    ends: FxHashMap<BlockId, bool>,
     first: u32,
+}
+
+impl Meaning {
+    /// The place whose executions it is.
+    pub fn place(self) -> Option<Place> {
+        match self {
+            Meaning::Executions(place) => Some(place),
+            Meaning::Begun | Meaning::Ended | Meaning::Ticks => None,
+        }
+    }
 }
 
 impl Counters {
     /// What they count, in order.
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    pub fn meanings(&self) -> &[Meaning] {
+        &self.meanings
     }
 
     /// The function's counters are numbered from here on.
@@ -72,6 +114,19 @@ impl Counters {
     pub fn of_block(&self, block: BlockId) -> Option<(u32, CounterSite)> {
         let (number, site) = self.blocks.get(&block)?;
         Some((self.first + number, *site))
+    }
+
+    /// Where calls begin, before which instruction of the entry block.
+    pub fn begin(&self) -> Option<(u32, Clock)> {
+        let site = self.begin?;
+        let numbers = (self.first, self.first + 2);
+        Some((site.insn, Clock { numbers, ends: false, saves: site.saves }))
+    }
+
+    /// Where calls end, before the last instruction of a block.
+    pub fn end(&self, block: BlockId) -> Option<Clock> {
+        let saves = *self.ends.get(&block)?;
+        Some(Clock { numbers: (self.first + 1, self.first + 2), ends: true, saves })
     }
 
     /// The counter of a branch.
@@ -94,6 +149,7 @@ pub(crate) fn place(
             (0..function.code.blocks.len() as u32).map(|b| Place::Block(BlockId(b))).collect()
         }
         Counting::Edges => spanning(function).ok_or((Reason::EdgesHidden, function.entry()))?,
+        Counting::Times => return clocks(lifter, function),
     };
     if let Some(at) = changes_gs(lifter, function) {
         return Err((Reason::ChangesGs, at));
@@ -126,8 +182,58 @@ pub(crate) fn place(
             }
         }
     }
-    counters.places = places;
+    counters.meanings = places.into_iter().map(Meaning::Executions).collect();
     Ok(counters)
+}
+
+/// Finds where time is taken: behind the entry, and before each way out.
+fn clocks(lifter: &Lifter<'_>, function: &KernelFunction) -> Result<Counters, (Reason, u64)> {
+    // Ends are those of calls that began there, and nothing inside leads to the begin.
+    if function.fentry.is_none() {
+        return Err((Reason::NoFentry, function.entry()));
+    }
+    calls(function).ok_or((Reason::EdgesHidden, function.entry()))?;
+    if let Some(at) = changes_gs(lifter, function) {
+        return Err((Reason::ChangesGs, at));
+    }
+    let callees = Callees::new(lifter);
+    let flags = Flags::solve(function, callees);
+    let sites = CounterSites { lifter, function, flags, callees };
+    let entry = function.code.entry_block();
+    let begin = sites.in_block(entry)?;
+    if begin.insn >= function.code.blocks[entry.index()].insns.end {
+        return Err((Reason::Unwind, function.entry()));
+    }
+    let mut ends = FxHashMap::default();
+    for (index, block) in function.code.blocks.iter().enumerate() {
+        let (id, last) = (BlockId(index as u32), block.insns.end - 1);
+        let at = function.code.insns[last as usize].ip();
+        let leaves = match function.ends[index] {
+            End::NoReturn => true,
+            End::Falls => false,
+            End::Step(Step::Stop) => false,
+            End::Step(_) => block.exit.is_some(),
+        };
+        // The ways out of other instructions, by a fixup or a static key, have no place for it.
+        let has_place = match function.ends[index] {
+            End::Step(Step::Label(_)) => false,
+            _ => leaves,
+        };
+        match (block.exit.is_some() || leaves, has_place) {
+            (false, _) => {}
+            (true, false) => return Err((Reason::EdgesHidden, at)),
+            (true, true) => {
+                let branches = matches!(function.ends[index], End::Step(Step::Branch(_)));
+                let saves = branches || sites.flags.before(function, id, last, callees);
+                if sites.is_shadowed(last) || !sites.unwinds(last) {
+                    return Err((Reason::Unwind, at));
+                }
+                ends.insert(id, saves);
+            }
+        }
+    }
+    let meanings = vec![Meaning::Begun, Meaning::Ended, Meaning::Ticks];
+    Ok(Counters { meanings, begin: Some(begin), ends, ..Counters::default() })
 }
 
 /// The places that determine all edges of a function.

@@ -9,12 +9,25 @@ use fettle_kernel_plan::{
 use fettle_lift::BlockId;
 use smallvec::SmallVec;
 
+use crate::counters::Clock;
 use crate::items::{Context, Item, Items, To};
 use crate::jump::Jump;
+use crate::place::BlockPlace;
 
 const TRAP: u8 = 0xcc;
 /// `incq %gs:…`
 const INCREMENT: [u8; 5] = [0x65, 0x48, 0xff, 0x04, 0x25];
+/// `sub %rax, %gs:…` and `add %rax, %gs:…`
+const SUBTRACT: [u8; 5] = [0x65, 0x48, 0x29, 0x04, 0x25];
+const ADD: [u8; 5] = [0x65, 0x48, 0x01, 0x04, 0x25];
+/// `rdtsc; shl $32, %rdx; or %rdx, %rax`
+const TAKE_TIME: [u8; 9] = [0x0f, 0x31, 0x48, 0xc1, 0xe2, 0x20, 0x48, 0x09, 0xd0];
+const PUSH_RAX: u8 = 0x50;
+const PUSH_RDX: u8 = 0x52;
+const POP_RAX: u8 = 0x58;
+const POP_RDX: u8 = 0x5a;
+/// Bytes of all that takes time, but for the flags.
+const CLOCK: u32 = 4 + TAKE_TIME.len() as u32 + 2 * (SUBTRACT.len() as u32 + 4);
 const PUSH_FLAGS: u8 = 0x9c;
 const POP_FLAGS: u8 = 0x9d;
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
@@ -57,6 +70,17 @@ impl Labels {
     /// The part and offset of a block.
     pub fn block(&self, function: usize, block: BlockId) -> (u32, u32) {
         self.blocks[function][block.index()]
+    }
+
+    /// Where all blocks of a function are; `entry` names it.
+    pub fn blocks_of(&self, function: usize, entry: u64) -> impl Iterator<Item = BlockPlace> {
+        let blocks = self.blocks[function].iter().enumerate();
+        blocks.map(move |(block, (part, offset))| BlockPlace {
+            function: entry,
+            block: BlockId(block as u32),
+            part: *part,
+            offset: *offset,
+        })
     }
 
     fn target(&self, function: u32, to: To) -> Target {
@@ -119,6 +143,7 @@ fn size(function: &KernelFunction, item: &Item) -> u32 {
         Item::Jump { jump, short, .. } => jump.size(*short),
         Item::Label { .. } => SITE,
         Item::Counter { saves, .. } => INCREMENT.len() as u32 + 4 + 2 * u32::from(*saves),
+        Item::Clock { clock, .. } => CLOCK + 2 * u32::from(clock.saves),
         Item::Trap { .. } => 1,
     }
 }
@@ -226,6 +251,7 @@ impl Writer<'_, '_, '_> {
                 }
             }
             Item::Counter { number, saves, origin } => self.counter(number, saves, origin),
+            Item::Clock { clock, origin } => self.clock(clock, origin),
             Item::Trap { origin } => {
                 self.row(origin, 0);
                 self.out.part.text.push(TRAP);
@@ -276,14 +302,42 @@ impl Writer<'_, '_, '_> {
             self.out.part.text.push(PUSH_FLAGS);
             self.row(origin, 8);
         }
-        self.out.part.text.extend_from_slice(&INCREMENT);
-        let at = self.here();
-        self.out.part.references.push(Reference { at, value: Value::Counter(number) });
-        self.out.part.text.extend_from_slice(&[0; 4]);
+        self.reaches(&INCREMENT, number);
         if saves {
             self.out.part.text.push(POP_FLAGS);
             self.row(origin, 0);
         }
+    }
+
+    /// Takes time. Inside of it nothing has a counterpart in the original, so no thread is deoptimised
+    /// there: a call that has begun has both counted and taken its time.
+    fn clock(&mut self, clock: Clock, origin: u64) {
+        self.stands(origin);
+        let mut pushed = 0;
+        let saves = if clock.saves { &[PUSH_FLAGS][..] } else { &[] };
+        for push in saves.iter().chain(&[PUSH_RAX, PUSH_RDX]) {
+            self.out.part.text.push(*push);
+            pushed += 8;
+            self.row(origin, pushed);
+        }
+        self.out.part.text.extend_from_slice(&TAKE_TIME);
+        let (count, ticks) = clock.numbers;
+        self.reaches(&INCREMENT, count);
+        self.reaches(if clock.ends { &ADD } else { &SUBTRACT }, ticks);
+        let saves = if clock.saves { &[POP_FLAGS][..] } else { &[] };
+        for pop in [POP_RDX, POP_RAX].iter().chain(saves) {
+            self.out.part.text.push(*pop);
+            pushed -= 8;
+            self.row(origin, pushed);
+        }
+    }
+
+    /// An instruction that reaches a counter.
+    fn reaches(&mut self, instruction: &[u8; 5], number: u32) {
+        self.out.part.text.extend_from_slice(instruction);
+        let at = self.here();
+        self.out.part.references.push(Reference { at, value: Value::Counter(number) });
+        self.out.part.text.extend_from_slice(&[0; 4]);
     }
 
     fn copy(&mut self, index: usize) {
@@ -293,7 +347,7 @@ impl Writer<'_, '_, '_> {
         self.stands(at);
         let here = self.here();
         self.tables(at, here);
-        if at == function.entry() + u64::from(function.fentry) {
+        if function.fentry.is_some_and(|fentry| at == function.entry() + u64::from(fentry)) {
             self.out.part.fentry = Some(here);
         }
         let bytes =

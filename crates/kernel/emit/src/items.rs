@@ -7,7 +7,7 @@ use fettle_kernel_lift::{End, KernelFunction, Lifter};
 use fettle_lift::{BlockId, Chunk};
 use rustc_hash::FxHashMap;
 
-use crate::counters::Counters;
+use crate::counters::{Clock, Counters};
 use crate::jump::Jump;
 
 const TRAP: u8 = 0xcc;
@@ -60,6 +60,8 @@ pub(crate) enum Item {
     Label { label: JumpLabel, jumps: bool, to: To },
     /// A counter before what `origin` is in the original.
     Counter { number: u32, saves: bool, origin: u64 },
+    /// Time is taken before what `origin` is in the original.
+    Clock { clock: Clock, origin: u64 },
     /// Nothing comes here. `origin` is what unwinders find here.
     Trap { origin: u64 },
 }
@@ -98,11 +100,15 @@ impl Writer<'_, '_, '_> {
         let function = self.context.function;
         let block = &function.code.blocks[id.index()];
         let counter = self.context.counters.of_block(id);
+        let begin = self.context.counters.begin().filter(|_| id == function.code.entry_block());
         self.items.push(Item::Block(id));
         for index in block.insns.clone() {
             let insn = &function.code.insns[index as usize];
             if let Some((number, site)) = counter.filter(|(_, site)| site.insn == index) {
                 self.items.push(Item::Counter { number, saves: site.saves, origin: insn.ip() });
+            }
+            if let Some((_, clock)) = begin.filter(|(before, _)| *before == index) {
+                self.items.push(Item::Clock { clock, origin: insn.ip() });
             }
             if index + 1 == block.insns.end {
                 self.end(id, index, insn, next);
@@ -116,6 +122,10 @@ impl Writer<'_, '_, '_> {
     fn end(&mut self, id: BlockId, index: u32, insn: &Insn, next: Option<BlockId>) {
         let function = self.context.function;
         let behind = insn.next_ip();
+        let is_branch = matches!(function.ends[id.index()], End::Step(Step::Branch(_)));
+        if let Some(clock) = self.context.counters.end(id).filter(|_| !is_branch) {
+            self.items.push(Item::Clock { clock, origin: insn.ip() });
+        }
         match function.ends[id.index()] {
             End::Falls => {
                 self.items.push(Item::Copy(index));
@@ -180,6 +190,11 @@ impl Writer<'_, '_, '_> {
             To::Block(block) => Some(block),
             _ => None,
         };
+        if let Some(clock) = self.context.counters.end(id).filter(|_| key.is_none()) {
+            let jump = Item::Jump { jump: Jump::Always, to, origin, short: false };
+            self.stubs.push([Item::Clock { clock, origin }, jump]);
+            return To::Stub(self.stubs.len() as u32 - 1);
+        }
         match self.context.counters.of_branch(id, key) {
             None => to,
             Some((number, saves)) => {

@@ -14,16 +14,17 @@ mod encode;
 mod items;
 mod jump;
 mod order;
+mod place;
 
 use fettle_kernel_image::Image;
 use fettle_kernel_lift::{KernelFunction, Lifter, Reason, Skipped};
 use fettle_kernel_plan::{EntryPatch, Function, Plan};
-use fettle_lift::edges::Place;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-pub use counters::Counting;
+pub use counters::{Counting, Meaning};
 pub use order::Order;
+pub use place::BlockPlace;
 
 use crate::counters::Counters;
 use crate::encode::{Encoded, Labels};
@@ -34,8 +35,8 @@ use crate::items::{Context, Items};
 pub struct Counter {
     /// The function, by its entry.
     pub function: u64,
-    /// Where it counts.
-    pub place: Place,
+    /// What it counts.
+    pub meaning: Meaning,
 }
 
 /// Rewritten text, and what its counters mean.
@@ -45,6 +46,8 @@ pub struct Emission {
     pub plan: Plan,
     /// By counter.
     pub counters: Vec<Counter>,
+    /// Where all blocks are.
+    pub blocks: Vec<BlockPlace>,
     /// Functions that are left unmodified after all.
     pub skipped: Vec<Skipped>,
 }
@@ -101,12 +104,12 @@ pub fn emit(
     let mut first = 0;
     for (function, counters) in &mut chosen {
         counters.number_from(first);
-        first += counters.places().len() as u32;
+        first += counters.meanings().len() as u32;
         emission.counters.extend(
             counters
-                .places()
+                .meanings()
                 .iter()
-                .map(|place| Counter { function: function.entry(), place: *place }),
+                .map(|meaning| Counter { function: function.entry(), meaning: *meaning }),
         );
     }
     let index: FxHashMap<u64, u32> =
@@ -138,6 +141,11 @@ pub fn emit(
         .enumerate()
         .map(|(i, (function, _))| described(function, i, &labels))
         .collect();
+    emission.blocks = chosen
+        .iter()
+        .enumerate()
+        .flat_map(|(i, (function, _))| labels.blocks_of(i, function.entry()))
+        .collect();
     emission
 }
 
@@ -159,7 +167,7 @@ fn described(function: &KernelFunction, index: usize, labels: &Labels) -> Functi
             replaced: room.replaced,
             inside,
             insides: room.inside.len() as u8,
-            to: function.fentry + 5,
+            to: (function.behind_fentry() - function.entry()) as u32,
         }
     });
     Function {

@@ -72,7 +72,7 @@ fn counters_tell_edges() {
         for (seed, function) in (1..20).flat_map(|seed| functions.iter().map(move |f| (seed, f))) {
             let walked = common::walked(function, &mut Dice(seed));
             let own = counters.iter().filter(|counter| counter.function == function.entry());
-            let places: Vec<_> = own.map(|counter| counter.place).collect();
+            let places: Vec<_> = own.filter_map(|counter| counter.meaning.place()).collect();
             let reported = counts(function, common::counted(&walked, &places));
             assert!(
                 !reported.inconsistent && (reported.is_exact() || counting == Counting::Blocks)
@@ -114,7 +114,7 @@ fn what_is_not_certain_is_left_unmodified() {
     made.function("probed", &[0x0f, 0x1f, 0x44, 0, 0, 0x31, 0xc0, 0xcc, 0x90, 0xc3]);
     made.function("returns_far", &[0x0f, 0x1f, 0x44, 0, 0, 0x48, 0xcf]);
     made.function("loops", &[0x0f, 0x1f, 0x44, 0, 0, 0xe2, 0xfe, 0xc3]);
-    made.function("assembly", &[0x31, 0xc0, 0xc3]);
+    made.function("__x86_odd", &[0x31, 0xc0, 0xc3]);
     made.function("table", &[0x0f, 0x1f, 0x44, 0, 0, 0xff, 0x24, 0xc5, 0, 0, 0, 0x81]);
     made.function("runs_off", &[0x0f, 0x1f, 0x44, 0, 0, 0x31, 0xc0]);
     let image = made.files().image().unwrap();
@@ -123,12 +123,61 @@ fn what_is_not_certain_is_left_unmodified() {
         ("probed", Reason::Probed),
         ("returns_far", Reason::StrangeFlow),
         ("loops", Reason::CounterJump),
-        ("assembly", Reason::NoFentry),
+        ("__x86_odd", Reason::NoFentry),
         ("table", Reason::JumpTable),
         ("runs_off", Reason::RunsOffEnd),
     ] {
         let (_, skipped) = lifter.lift(&[image.symbols.address(name).unwrap()]);
         assert_eq!(skipped.iter().map(|s| s.reason).collect::<Vec<_>>(), [reason], "{name}");
+    }
+}
+
+/// A function that no tracer sees is rewritten for calls from the plan alone, and its counters put the flags
+/// back: it may give something in them.
+#[test]
+fn without_a_place_for_tracers_no_jump_leads_there() {
+    let mut made = kernel();
+    made.function("assembly", &[0x31, 0xc0, 0xc3]);
+    made.function("compares", &[0x39, 0xf7, 0xc3]);
+    let image = made.files().image().unwrap();
+    let lifter = Lifter::new(&image);
+    let entries = ["assembly", "compares"].map(|name| image.symbols.address(name).unwrap());
+    let (functions, skipped) = lifter.lift(&entries);
+    assert_eq!((functions.len(), skipped.len()), (2, 0));
+    let emission = emit(&lifter, &functions, &Order::Identity, Counting::Blocks);
+    fettle_kernel_check::check(&image, &emission.plan).unwrap();
+    assert!(emission.plan.functions.iter().all(|function| function.patch.is_none()));
+    // The one sets the flags first; the other does not need them before it sets them either.
+    let mut text = emission.plan.parts.iter().map(|part| part.text.contains(&0x9c));
+    assert!(!text.any(|saves| saves));
+    let emission = emit(&lifter, &functions, &Order::Identity, Counting::Times);
+    assert_eq!(emission.plan.functions.len(), 0, "its calls do not all come by rewritten text");
+}
+
+/// Calls and their ends are counted together with the time, where the checker finds each register as it was.
+#[test]
+fn time_is_taken_at_begins_and_ends() {
+    let image = kernel().files().image().unwrap();
+    let lifter = Lifter::new(&image);
+    let (functions, _) = lifter.lift(&lifter.traceable());
+    let emission = emit(&lifter, &functions, &Order::Identity, Counting::Times);
+    assert!(!emission.plan.functions.is_empty());
+    fettle_kernel_check::check(&image, &emission.plan).unwrap();
+    assert_eq!(emission.counters.len(), 3 * emission.plan.functions.len());
+    let ways = |bytes: [u8; 5]| {
+        let texts = emission.plan.parts.iter();
+        texts.map(|part| part.text.windows(5).filter(|five| *five == bytes).count()).sum::<usize>()
+    };
+    let (begins, ends) = (ways([0x65, 0x48, 0x29, 4, 0x25]), ways([0x65, 0x48, 1, 4, 0x25]));
+    assert_eq!(begins, emission.plan.functions.len());
+    assert!(ends >= begins, "each function has a way out");
+    // Without the last pop a register is not as it was.
+    for damage in [0x5a, 0x58] {
+        let mut plan = emission.plan.clone();
+        let text = &mut plan.parts[0].text;
+        let at = text.windows(2).position(|two| two == [0x5a, 0x58]).unwrap();
+        text[at + usize::from(damage == 0x58)] = 0x90;
+        assert!(fettle_kernel_check::check(&image, &plan).is_err());
     }
 }
 

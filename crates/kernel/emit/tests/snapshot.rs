@@ -216,7 +216,9 @@ fn most_edges_follow_from_blocks() {
         for counting in [Counting::Blocks, Counting::Edges] {
             let counters = emit(&lifter, &functions, &Order::Identity, counting).counters;
             let mut places: BTreeMap<u64, Vec<_>> = BTreeMap::new();
-            counters.iter().for_each(|c| places.entry(c.function).or_default().push(c.place));
+            counters
+                .iter()
+                .for_each(|c| places.entry(c.function).or_default().extend(c.meaning.place()));
             let (mut edges, mut exact, mut whole, mut all) = (0, 0, 0, 0);
             for function in functions.iter().filter(|f| f.code.blocks.len() < 500) {
                 let Some(places) = places.get(&function.entry()) else { continue };

@@ -18,7 +18,7 @@ use crate::module::Counter;
 pub const PATH: &str = "/proc/fettle";
 
 /// Layout of what the file begins with, and of what follows: as in `runtime/kmod/kmod.h`.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const HEADER: u64 = 4096;
 const INSTALL: u32 = 1;
 const REMOVE: u32 = 2;
@@ -78,6 +78,10 @@ pub struct Status {
     pub taken: u64,
     /// Threads that met a breakpoint while jumps were written.
     pub trapped: u64,
+    /// The time-stamp counter when this was read.
+    pub ticks: u64,
+    /// The kernel's monotonic clock then, ns.
+    pub now_ns: u64,
 }
 
 /// A loaded module.
@@ -111,7 +115,7 @@ impl Installed {
     ///
     /// When it cannot be read, or is another version's.
     pub fn status(&self) -> Result<Status> {
-        let mut bytes = [0; 4 * 4 + 8 * 16];
+        let mut bytes = [0; 4 * 4 + 8 * 18];
         self.file.read_exact_at(&mut bytes, 0).map_err(Error::Control)?;
         Status::parse(&bytes).ok_or_else(|| {
             let what = "the module in the kernel is of another version of fettle: unload it (rmmod fettle_kernel)";
@@ -248,6 +252,8 @@ impl Status {
             foreign: word(13),
             taken: word(14),
             trapped: word(15),
+            ticks: word(16),
+            now_ns: word(17),
         })
     }
 }
@@ -259,8 +265,8 @@ mod tests {
     /// The file of a core with two CPUs, two counters for each, and one for both.
     fn example() -> Vec<u8> {
         let mut bytes = Vec::new();
-        [1u32, 1, 0, 0].iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
-        let words = [7u64, 0x1000, 0x2000, 2, 2, 1, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
+        [2u32, 1, 0, 0].iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+        let words = [7u64, 0x1000, 0x2000, 2, 2, 1, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22];
         words.iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
         bytes.resize(HEADER as usize, 0);
         [1u64, 10, 100, 1000, 5].iter().for_each(|v| bytes.extend_from_slice(&v.to_le_bytes()));
@@ -276,7 +282,7 @@ mod tests {
         let installed = Installed::open_at(&path).unwrap();
         let status = installed.status().unwrap();
         assert_eq!((status.state, status.entries), (State::Installed, 7));
-        assert_eq!((status.cpus, status.trapped), (2, 20));
+        assert_eq!((status.cpus, status.trapped, status.now_ns), (2, 20, 22));
         let places = [Counter::PerCpu(1), Counter::Shared(0), Counter::PerCpu(0)];
         assert_eq!(installed.read_counters(&places).unwrap(), [1010, 5, 101]);
     }
@@ -284,7 +290,7 @@ mod tests {
     #[test]
     fn another_version_is_refused() {
         let mut bytes = example();
-        bytes[0] = 2;
+        bytes[0] = 1;
         assert!(Status::parse(&bytes).is_none());
         bytes[0] = 1;
         bytes[4] = 9;

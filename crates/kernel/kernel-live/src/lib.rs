@@ -17,12 +17,13 @@ pub mod load;
 pub mod module;
 pub mod orc;
 pub mod running;
+pub mod tracer;
 
 pub use control::{Installed, State, Status};
 pub use core_object::Core;
 pub use error::{Error, Result};
 pub use journal::Journal;
 pub use kernel::{Kernel, Source};
-pub use load::{install, remove};
-pub use module::{Counter, Module};
+pub use load::{PATIENCE, install, remove};
+pub use module::{Counter, Module, Placed};
 pub use running::image;

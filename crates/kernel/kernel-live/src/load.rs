@@ -14,18 +14,18 @@ use crate::core_object::Core;
 use crate::error::{Error, Result};
 use crate::journal::{Journal, Purpose};
 use crate::kernel::Kernel;
-use crate::module::{self, Counter, MOST_PER_CPU, Module};
+use crate::module::{self, MOST_PER_CPU, Module, Placed};
 
 /// How long threads may take to leave rewritten text before that is an error.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Loads the module of a plan for the running kernel. Nothing leads to its text yet. Gives the client and
-/// where the plan's counters are.
+/// where what is in the plan is.
 ///
 /// # Errors
 ///
 /// When this kernel is not supported or does not take the module: it is unmodified then.
-pub fn load(plan: &Plan, image: &Image) -> Result<(Installed, Vec<Counter>)> {
+pub fn load(plan: &Plan, image: &Image) -> Result<(Installed, Placed)> {
     check::check(image)?;
     if plan.release != image.release {
         let what = format!("the plan is for {}, and {} runs here", plan.release, image.release);
@@ -41,7 +41,7 @@ pub fn load(plan: &Plan, image: &Image) -> Result<(Installed, Vec<Counter>)> {
         match init_module(&made.bytes, &CString::default()) {
             Ok(()) => {
                 let installed = Installed::open()?;
-                return Ok((installed, made.counters));
+                return Ok((installed, made.placed));
             }
             // Other modules may use what is set aside for per-CPU variables.
             Err(Errno::ENOMEM) if made.per_cpu > 0 => per_cpu = made.per_cpu / 2,
@@ -55,12 +55,12 @@ pub fn load(plan: &Plan, image: &Image) -> Result<(Installed, Vec<Counter>)> {
 /// # Errors
 ///
 /// As [`load`], and when an original has changed since the plan was made: the module is removed again.
-pub fn install(plan: &Plan, image: &Image, purpose: Purpose) -> Result<(Installed, Vec<Counter>)> {
-    let (mut installed, counters) = load(plan, image)?;
+pub fn install(plan: &Plan, image: &Image, purpose: Purpose) -> Result<(Installed, Placed)> {
+    let (mut installed, placed) = load(plan, image)?;
     Journal::new(plan, purpose).write()?;
     let name = |address: u64| name_at(plan, address);
     match installed.write_jumps(&name) {
-        Ok(_) => Ok((installed, counters)),
+        Ok(_) => Ok((installed, placed)),
         Err(error) => {
             remove(installed)?;
             Err(error)

@@ -40,8 +40,14 @@ pub const DEFINED: [&str; 9] = [
 
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 const INT3: u8 = 0xcc;
-/// `incq %gs:disp32`, and with the first byte replaced by a lock `lock incq disp32`.
-const COUNT: [u8; 5] = [0x65, 0x48, 0xff, 0x04, 0x25];
+/// `incq %gs:disp32`, and the same with `sub %rax` and `add %rax`. With the first byte replaced by a lock it is
+/// `lock incq disp32`.
+const COUNT: [[u8; 5]; 3] = [
+    [0x65, 0x48, 0xff, 0x04, 0x25],
+    [0x65, 0x48, 0x29, 0x04, 0x25],
+    [0x65, 0x48, 0x01, 0x04, 0x25],
+];
+const COUNT_BYTES: usize = COUNT[0].len();
 const LOCK: u8 = 0xf0;
 
 /// Where a counter of the plan is.
@@ -53,13 +59,22 @@ pub enum Counter {
     Shared(u32),
 }
 
+/// Where what is in a plan is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// Each of its counters.
+    pub counters: Vec<Counter>,
+    /// Each of its parts, from where the rewritten text begins.
+    pub parts: Vec<u64>,
+}
+
 /// A module, ready to be loaded.
 #[derive(Clone, Debug)]
 pub struct Module {
     /// The file.
     pub bytes: Vec<u8>,
-    /// Where each of the plan's counters is.
-    pub counters: Vec<Counter>,
+    /// Where what is in the plan is.
+    pub placed: Placed,
     /// How many of them are per CPU.
     pub per_cpu: u32,
 }
@@ -89,7 +104,9 @@ pub fn write(plan: &Plan, kernel: &Kernel, core: &Core, per_cpu: u32) -> Result<
     writer.about();
     writer.core(core)?;
     let per_cpu = writer.per_cpu;
-    Ok(Module { bytes: writer.object.write(), counters, per_cpu })
+    let parts = std::mem::take(&mut writer.starts);
+    let bytes = writer.object.write();
+    Ok(Module { bytes, placed: Placed { counters, parts }, per_cpu })
 }
 
 /// Decides for each counter where it is. Only a single increment can be locked.
@@ -131,8 +148,8 @@ fn place_counters(plan: &Plan, most: u32) -> Result<Vec<Counter>> {
 
 fn is_single_increment(part: &Part, at: u32) -> bool {
     let before =
-        (at as usize).checked_sub(COUNT.len()).and_then(|from| part.text.get(from..at as usize));
-    before == Some(&COUNT)
+        (at as usize).checked_sub(COUNT_BYTES).and_then(|from| part.text.get(from..at as usize));
+    before.is_some_and(|before| COUNT.iter().any(|count| before == count))
 }
 
 fn unsound(plan: &Plan, part: &Part, at: u32, what: &'static str) -> Error {
@@ -287,7 +304,7 @@ impl<'a> Writer<'a> {
         match self.counters[counter as usize] {
             Counter::PerCpu(slot) => (self.object.start(own), 8 * i64::from(slot)),
             Counter::Shared(slot) => {
-                let prefix = self.starts[part] as usize + at as usize - COUNT.len();
+                let prefix = self.starts[part] as usize + at as usize - COUNT_BYTES;
                 self.object.get(self.text).data[prefix] = LOCK;
                 (self.object.start(all), 8 * i64::from(slot))
             }

@@ -138,7 +138,7 @@ fn data(file: &ElfFile64<'_>, section: &str) -> Vec<u8> {
 #[test]
 fn text_is_the_plans_with_a_call_of_the_tracer() {
     let made = made(&plan(), MOST_PER_CPU).unwrap();
-    assert_eq!(made.counters, [Counter::PerCpu(0), Counter::PerCpu(1)]);
+    assert_eq!(made.placed.counters, [Counter::PerCpu(0), Counter::PerCpu(1)]);
     let file: ElfFile64 = ElfFile64::parse(&made.bytes[..]).unwrap();
     let text = data(&file, ".text.fettle");
     assert_eq!(&text[..15], b"\xe8\0\0\0\0\x65\x48\xff\x04\x25\0\0\0\0\xe8");
@@ -252,7 +252,7 @@ fn the_loader_finds_the_module() {
 fn counters_without_room_are_locked() {
     // The second one is not a single increment that can be locked, so it takes the only room.
     let made = made(&plan(), 1).unwrap();
-    assert_eq!(made.counters, [Counter::Shared(0), Counter::PerCpu(0)]);
+    assert_eq!(made.placed.counters, [Counter::Shared(0), Counter::PerCpu(0)]);
     let file: ElfFile64 = ElfFile64::parse(&made.bytes[..]).unwrap();
     let text = data(&file, ".text.fettle");
     assert_eq!(text[5..10], [0xf0, 0x48, 0xff, 0x04, 0x25]);

@@ -54,6 +54,10 @@ fn of_insn(function: &KernelFunction, index: usize, callees: Callees<'_>) -> Use
         },
         // What is called leaves them undefined, unless it is assembly.
         Step::Call(_) | Step::IndirectCall | Step::StaticCall(_) => Use::Sets,
+        // Assembly may give something in the flags.
+        Step::Return | Step::TailIndirect | Step::StaticTail(_) if function.fentry.is_none() => {
+            Use::Reads
+        }
         Step::Return | Step::TailIndirect | Step::StaticTail(_) | Step::Stop => Use::Sets,
         _ if facts.kills().has_flags() => Use::Sets,
         _ => Use::Neither,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use fettle_image::LinkAddr;
 use fettle_isa::{Facts, FactsFactory, Insn};
+use fettle_kernel_image::orc::{Base, Row};
 use fettle_kernel_image::{Entry, FunctionRange, Image};
 use fettle_lift::function::{Ranges, Succs};
 use fettle_lift::{Block, BlockId, Exit, Function};
@@ -38,8 +39,9 @@ pub struct KernelFunction {
     pub ends: Vec<End>,
     /// The symbol.
     pub name: String,
-    /// Where the fentry nop is, from the entry on.
-    pub fentry: u32,
+    /// Where the fentry nop is, from the entry on. Without one, only calls from other rewritten text lead to
+    /// the function's.
+    pub fentry: Option<u32>,
     /// Where a jump to rewritten text goes, if there is room.
     pub room: Option<Room>,
 }
@@ -50,9 +52,9 @@ impl KernelFunction {
         self.code.entry.0
     }
 
-    /// The address behind its fentry nop.
+    /// The address behind its fentry nop; its entry if there is none.
     pub fn behind_fentry(&self) -> u64 {
-        self.entry() + u64::from(self.fentry) + 5
+        self.entry() + self.fentry.map_or(0, |fentry| u64::from(fentry) + 5)
     }
 
     /// The block at an address.
@@ -149,8 +151,9 @@ impl<'a> Lifter<'a> {
     fn lift_one(&self, entry: u64, facts: &mut FactsFactory) -> Result<KernelFunction, Failure> {
         let found = self.image.functions.starting(entry).ok_or((Reason::NoFunction, entry))?;
         let fentry = match found.entry {
-            Entry::Fentry(behind) => behind,
+            Entry::Fentry(behind) => Some(behind),
             Entry::Attached => return Err((Reason::Attached, entry)),
+            Entry::Plain if self.is_called(found) => None,
             Entry::Plain => return Err((Reason::NoFentry, entry)),
         };
         if self.image.blacklist.contains(entry) {
@@ -159,9 +162,24 @@ impl<'a> Lifter<'a> {
         let mut walk = Walk::new(self, found);
         walk.follow(facts)?;
         let mut function = walk.close(entry, found.name.to_string(), fentry)?;
-        function.room =
-            patch::room(self.image, &function.code, &function.steps, function.behind_fentry());
+        if fentry.is_some() {
+            function.room =
+                patch::room(self.image, &function.code, &function.steps, function.behind_fentry());
+        }
         Ok(function)
+    }
+
+    /// Whether a function without a place for tracers is one that calls lead to as to any other: one of C's
+    /// that must not be traced, or one in assembly with the frame that a call leaves. Thunks are what a
+    /// processor's mitigations hang on, and trampolines the kernel itself writes to.
+    fn is_called(&self, found: &FunctionRange) -> bool {
+        let is_thunk = found.name.starts_with("__x86_")
+            || found.name.starts_with("__SCT__")
+            || found.name.contains("trampoline")
+            || found.name.ends_with("_thunk")
+            || found.name.ends_with("_ret");
+        let called = |row: Row| row.base() == Base::StackPointer && row.offset() == 8;
+        !found.cold && !is_thunk && self.image.orc.at(found.range.start).is_some_and(called)
     }
 }
 
@@ -264,7 +282,12 @@ impl<'a, 'l> Walk<'a, 'l> {
     }
 
     /// Makes blocks of what was found.
-    fn close(mut self, entry: u64, name: String, fentry: u32) -> Result<KernelFunction, Failure> {
+    fn close(
+        mut self,
+        entry: u64,
+        name: String,
+        fentry: Option<u32>,
+    ) -> Result<KernelFunction, Failure> {
         self.insns.sort_unstable_by_key(|(insn, ..)| insn.ip());
         for pair in self.insns.windows(2) {
             if pair[0].0.next_ip() > pair[1].0.ip() {

@@ -2,9 +2,11 @@
 
 use fettle_image::LinkAddr;
 use fettle_kernel_emit as emit;
+use fettle_kernel_emit::Meaning;
 use fettle_kernel_lift::{KernelFunction, Lifter, Skipped};
 use fettle_kernel_live::journal::Purpose;
-use fettle_kernel_live::{Installed, Status, install};
+use fettle_kernel_live::{Installed, Placed, Status, install};
+use fettle_lift::BlockId;
 use fettle_lift::edges::Place;
 use fettle_place::lifted::Counts;
 use rustc_hash::FxHashMap;
@@ -12,6 +14,17 @@ use rustc_hash::FxHashMap;
 use crate::emission::emit_checked;
 use crate::select::Selected;
 use crate::{Error, Result};
+
+/// Which calls are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope<'a> {
+    /// All calls: functions without room for a jump at their entry are left out.
+    All,
+    /// All calls, and of functions without room those from the others.
+    Group,
+    /// Those of this function, and what it leads to where it leads there.
+    Root(&'a str),
+}
 
 /// How often a function was called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,20 +37,87 @@ pub struct Count {
     pub calls: u64,
 }
 
+/// How often the blocks and edges of a function were executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Executions {
+    /// Its symbol.
+    pub name: String,
+    /// Where the original begins.
+    pub entry: u64,
+    /// Its blocks by address.
+    pub blocks: Vec<BlockExecutions>,
+    /// Its edges, by the addresses of the blocks that they lead from and to.
+    pub edges: Vec<EdgeExecutions>,
+    /// The counts contradict each other: a thread was in it when they were read.
+    pub inconsistent: bool,
+}
+
+impl Executions {
+    /// Its calls: how often its first block was executed, but for those times that control came back to it.
+    pub fn calls(&self) -> Count {
+        let first = self.blocks.iter().find(|block| block.at == self.entry);
+        let back: u64 =
+            self.edges.iter().filter(|edge| edge.to == self.entry).map(|edge| edge.count).sum();
+        let calls = first.map_or(0, |block| block.count.saturating_sub(back));
+        Count { name: self.name.clone(), entry: self.entry, calls }
+    }
+}
+
+/// How often a block was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockExecutions {
+    /// Where the original begins.
+    pub at: u64,
+    /// Where its rewritten text begins.
+    pub rewritten: u64,
+    /// How often.
+    pub count: u64,
+}
+
+/// How often an edge was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgeExecutions {
+    /// Where the block begins that it leads from.
+    pub from: u64,
+    /// Where the block begins that it leads to.
+    pub to: u64,
+    /// How often.
+    pub count: u64,
+    /// Whether that was measured, or follows from what was.
+    pub exact: bool,
+}
+
+/// Calls of a function, and the time in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Its symbol.
+    pub name: String,
+    /// Where the original begins.
+    pub entry: u64,
+    /// Calls that began while time was taken.
+    pub calls: u64,
+    /// Those of them that had not ended when that was over.
+    pub open: u64,
+    /// Time from begins to ends, of calls that had not ended until then, ns. It has all that was called, and
+    /// all waiting and interrupts meanwhile.
+    pub ns: u64,
+}
+
 /// Counters in the kernel. They go away with this value, however it ends.
 #[derive(Debug)]
 pub struct Counting {
     installed: Installed,
-    places: Vec<fettle_kernel_live::Counter>,
+    placed: Placed,
+    begin: Status,
     meanings: Vec<emit::Counter>,
+    blocks: Vec<emit::BlockPlace>,
     names: FxHashMap<u64, String>,
     /// Functions that are left unmodified.
     pub skipped: Vec<Skipped>,
 }
 
 impl Counting {
-    /// Installs copies of functions that count. With a `root` callers are led to that one alone, and the
-    /// others count only where it leads to them.
+    /// Installs copies of functions that count.
     ///
     /// # Errors
     ///
@@ -46,13 +126,17 @@ impl Counting {
         lifter: &Lifter<'_>,
         selected: Selected,
         what: emit::Counting,
-        root: Option<&str>,
+        scope: Scope<'_>,
     ) -> Result<Counting> {
         let Selected { functions, mut skipped } = selected;
-        // Only calls within the group would lead to what has no room for a jump at its entry.
-        let (functions, crowded): (Vec<KernelFunction>, Vec<_>) = functions
-            .into_iter()
-            .partition(|f| f.room.is_some() || root.is_some_and(|root| root != f.name));
+        // Only calls within the group lead to what has no room for a jump at its entry.
+        let inside = |f: &KernelFunction| match scope {
+            Scope::All => false,
+            Scope::Group => true,
+            Scope::Root(root) => root != f.name,
+        };
+        let (functions, crowded): (Vec<KernelFunction>, Vec<_>) =
+            functions.into_iter().partition(|f| f.room.is_some() || inside(f));
         skipped.extend(crowded.into_iter().map(|function| Skipped {
             entry: function.entry(),
             at: function.behind_fentry(),
@@ -68,14 +152,16 @@ impl Counting {
                 reason: skipped.first().map_or("?", |first| first.reason.describe()),
             });
         }
-        if let Some(root) = root {
+        if let Scope::Root(root) = scope {
             made.plan.functions.iter_mut().filter(|f| f.name != root).for_each(|f| f.patch = None);
         }
         // What counts need not be fast, and hides nothing from a tracer that is attached to an original.
         made.plan.call_by_originals();
-        let (installed, places) = install(&made.plan, lifter.image(), Purpose::Count)?;
+        let (installed, placed) = install(&made.plan, lifter.image(), Purpose::Count)?;
+        let begin = installed.status()?;
         let names = made.plan.functions.iter().map(|f| (f.original, f.name.clone())).collect();
-        Ok(Counting { installed, places, meanings: made.counters, names, skipped })
+        let (meanings, blocks) = (made.counters, made.blocks);
+        Ok(Counting { installed, placed, begin, meanings, blocks, names, skipped })
     }
 
     /// What the module in the kernel reports.
@@ -93,12 +179,14 @@ impl Counting {
     ///
     /// When counters cannot be read.
     pub fn calls(&self) -> Result<Vec<Count>> {
-        let values = self.installed.read_counters(&self.places)?;
+        let values = self.installed.read_counters(&self.placed.counters)?;
         let mut counts: Vec<Count> = self
             .meanings
             .iter()
             .zip(values)
-            .filter(|(counter, _)| counter.place == Place::Entry)
+            .filter(|(counter, _)| {
+                matches!(counter.meaning, Meaning::Executions(Place::Entry) | Meaning::Begun)
+            })
             .map(|(counter, calls)| Count {
                 name: self.names.get(&counter.function).cloned().unwrap_or_default(),
                 entry: counter.function,
@@ -115,13 +203,13 @@ impl Counting {
     ///
     /// When counters cannot be read.
     pub fn blocks(&self, functions: &[KernelFunction]) -> Result<FxHashMap<LinkAddr, Counts>> {
-        let values = self.installed.read_counters(&self.places)?;
+        let values = self.installed.read_counters(&self.placed.counters)?;
         let by_entry: FxHashMap<u64, &KernelFunction> =
             functions.iter().map(|function| (function.entry(), function)).collect();
         let mut counts: FxHashMap<LinkAddr, Counts> = FxHashMap::default();
         for (counter, value) in self.meanings.iter().zip(values) {
-            if let (Place::Block(block), Some(function)) =
-                (counter.place, by_entry.get(&counter.function))
+            if let (Meaning::Executions(Place::Block(block)), Some(function)) =
+                (counter.meaning, by_entry.get(&counter.function))
             {
                 let start = function.code.blocks[block.index()].start;
                 let of = counts.entry(LinkAddr(counter.function)).or_default();
@@ -129,6 +217,94 @@ impl Counting {
             }
         }
         Ok(counts)
+    }
+
+    /// Executions of all blocks and edges of `functions`, which are those that are counted: measured, or what
+    /// follows from that.
+    ///
+    /// # Errors
+    ///
+    /// When counters cannot be read.
+    pub fn executions(&self, functions: &[KernelFunction]) -> Result<Vec<Executions>> {
+        let values = self.installed.read_counters(&self.placed.counters)?;
+        let mut counted: FxHashMap<u64, Vec<(Place, u64)>> = FxHashMap::default();
+        for (counter, value) in self.meanings.iter().zip(values) {
+            let Some(place) = counter.meaning.place() else { continue };
+            counted.entry(counter.function).or_default().push((place, value));
+        }
+        let mut places: FxHashMap<u64, Vec<&emit::BlockPlace>> = FxHashMap::default();
+        for place in &self.blocks {
+            places.entry(place.function).or_default().push(place);
+        }
+        let of = |function: &KernelFunction| {
+            let counted = counted.get(&function.entry())?.iter().copied();
+            let places = places.get(&function.entry())?;
+            Some(self.executions_of(function, emit::counts::counts(function, counted), places))
+        };
+        Ok(functions.iter().filter_map(of).collect())
+    }
+
+    fn executions_of(
+        &self,
+        function: &KernelFunction,
+        counts: emit::counts::FunctionCounts,
+        places: &[&emit::BlockPlace],
+    ) -> Executions {
+        let start = |block: BlockId| function.code.blocks[block.index()].start.0;
+        let blocks = places.iter().map(|place| BlockExecutions {
+            at: start(place.block),
+            rewritten: self.begin.text_begin
+                + self.placed.parts[place.part as usize]
+                + u64::from(place.offset),
+            count: counts.blocks[place.block.index()],
+        });
+        let edges = counts.edges.iter().filter_map(|counted| {
+            let (from, to) = (start(counted.edge.from?), start(counted.edge.to?));
+            Some(EdgeExecutions { from, to, count: counted.count, exact: counted.exact })
+        });
+        Executions {
+            name: function.name.clone(),
+            entry: function.entry(),
+            blocks: blocks.collect(),
+            edges: edges.collect(),
+            inconsistent: counts.inconsistent,
+        }
+    }
+
+    /// Times of all functions, the longest first. Takes the counters out, so that no call is in the middle of
+    /// taking its time.
+    ///
+    /// # Errors
+    ///
+    /// When threads cannot leave counted functions now, or counters cannot be read.
+    pub fn finish_times(mut self) -> Result<Vec<Times>> {
+        self.installed.remove_jumps()?;
+        let end = self.installed.status()?;
+        self.installed.undo(fettle_kernel_live::PATIENCE)?;
+        let values = self.installed.read_counters(&self.placed.counters)?;
+        let mut by: FxHashMap<u64, [u64; 3]> = FxHashMap::default();
+        for (counter, value) in self.meanings.iter().zip(values) {
+            let index = match counter.meaning {
+                Meaning::Begun => 0,
+                Meaning::Ended => 1,
+                Meaning::Ticks => 2,
+                Meaning::Executions(_) => continue,
+            };
+            by.entry(counter.function).or_default()[index] = value;
+        }
+        let passed = end.ticks.wrapping_sub(self.begin.ticks);
+        let ns_of_tick = (end.now_ns - self.begin.now_ns) as f64 / (passed as f64).max(1.0);
+        let of = |(entry, [calls, ended, ticks]): (u64, [u64; 3])| {
+            let open = calls.saturating_sub(ended);
+            // Those that have not ended count until now.
+            let ticks = ticks.wrapping_add(open.wrapping_mul(end.ticks));
+            let name = self.names.get(&entry).cloned().unwrap_or_default();
+            Times { name, entry, calls, open, ns: (ticks as f64 * ns_of_tick) as u64 }
+        };
+        let mut times: Vec<Times> = by.into_iter().map(of).collect();
+        times.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.name.cmp(&b.name)));
+        self.finish()?;
+        Ok(times)
     }
 
     /// Takes the counters out and removes the module.

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use fettle_kernel_check::refusals;
-use fettle_kernel_emit::{Counter, Counting, Order, emit};
+use fettle_kernel_emit as emit;
+use fettle_kernel_emit::{BlockPlace, Counter, Counting, Order};
 use fettle_kernel_lift::{KernelFunction, Lifter, Reason, Skipped};
 use fettle_kernel_plan::Plan;
 
@@ -14,6 +15,8 @@ pub struct Checked {
     pub plan: Plan,
     /// By counter: what it counts.
     pub counters: Vec<Counter>,
+    /// Where all blocks are.
+    pub blocks: Vec<BlockPlace>,
     /// Functions that are left unmodified after all.
     pub skipped: Vec<Skipped>,
 }
@@ -29,12 +32,13 @@ pub fn emit_checked(
     let mut functions = functions.to_vec();
     let mut skipped = Vec::new();
     loop {
-        let emission = emit(lifter, &functions, order, counting);
+        let emission = emit::emit(lifter, &functions, order, counting);
         let refused: HashSet<String> =
             refusals(lifter.image(), &emission.plan).into_iter().map(|one| one.function).collect();
         if refused.is_empty() {
             skipped.extend(emission.skipped);
-            return Checked { plan: emission.plan, counters: emission.counters, skipped };
+            let emit::Emission { plan, counters, blocks, .. } = emission;
+            return Checked { plan, counters, blocks, skipped };
         }
         let before = functions.len();
         functions.retain(|function| {

@@ -10,9 +10,9 @@ pub mod emission;
 pub mod select;
 pub mod tuning;
 
-pub use count::{Count, Counting};
+pub use count::{Count, Counting, Executions, Scope, Times};
 pub use select::Selected;
-pub use tuning::{Options, Outcome, Progress, tune};
+pub use tuning::{Options, Outcome, Progress, What, tune};
 
 /// Why functions of the kernel are not counted or tuned. Nothing is changed then.
 #[derive(Debug, thiserror::Error)]
@@ -39,9 +39,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// Nothing ran.
-    #[error(
-        "none of {0} functions ran while they were counted: put the kernel under the load to tune for"
-    )]
+    #[error("none of {0} functions ran meanwhile: put the kernel under the load to tune for")]
     Idle(usize),
     /// The work was not measured, for this reason.
     #[error("{0}")]

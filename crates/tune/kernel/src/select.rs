@@ -1,10 +1,11 @@
 //! Which functions of the kernel are meant.
 
 use fettle_isa::Flow;
-use fettle_kernel_image::Image;
+use fettle_kernel_image::{Entry, Image};
 use fettle_kernel_lift::{KernelFunction, Lifter, Reason, Skipped};
+use fettle_kernel_live::tracer::Seen;
 use fettle_record::select::glob;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{Error, Result};
 
@@ -56,13 +57,64 @@ impl Selected {
     ///
     /// As [`Selected::by_names`].
     pub fn by_root(lifter: &Lifter<'_>, root: &str) -> Result<Selected> {
+        Selected::reached(lifter, root, &|_| true, &|_| Vec::new())
+    }
+
+    /// A function, and of all that it leads to what was seen to run: calls by function pointers are among
+    /// that, and functions that no tracer sees.
+    ///
+    /// # Errors
+    ///
+    /// As [`Selected::by_names`].
+    pub fn by_root_seen(lifter: &Lifter<'_>, root: &str, seen: &Seen) -> Result<Selected> {
+        let ran = Ran::new(lifter.image(), seen);
+        Selected::reached(lifter, root, &|entry| ran.may_run(entry), &|function| {
+            ran.callees.get(&function).cloned().unwrap_or_default()
+        })
+    }
+
+    fn reached(
+        lifter: &Lifter<'_>,
+        root: &str,
+        runs: &dyn Fn(u64) -> bool,
+        more: &dyn Fn(u64) -> Vec<u64>,
+    ) -> Result<Selected> {
         let mut selected = Selected::by_names(lifter, &[root.to_string()])?;
         let starts = selected.functions.iter().map(KernelFunction::entry);
         let mut seen: FxHashSet<u64> = starts.collect();
-        let mut level: Vec<u64> = targets(lifter.image(), &selected.functions, &mut seen);
+        let mut next = |functions: &[KernelFunction]| -> Vec<u64> {
+            let pointers = functions.iter().flat_map(|function| more(function.entry()));
+            let found = targets(lifter.image(), functions).into_iter().chain(pointers);
+            found.filter(|to| runs(*to) && seen.insert(*to)).collect()
+        };
+        let mut level = next(&selected.functions);
         while !level.is_empty() {
             let (functions, skipped) = lifter.lift(&level);
-            level = targets(lifter.image(), &functions, &mut seen);
+            level = next(&functions);
+            selected.functions.extend(functions);
+            selected.skipped.extend(skipped);
+        }
+        selected.or_error()
+    }
+
+    /// All functions that were seen to run, and those that no tracer sees and that are called by them.
+    ///
+    /// # Errors
+    ///
+    /// When none of them can be rewritten.
+    pub fn by_seen(lifter: &Lifter<'_>, seen: &Seen) -> Result<Selected> {
+        let ran = Ran::new(lifter.image(), seen);
+        if ran.entries.is_empty() {
+            return Err(Error::Idle(0));
+        }
+        let mut known = ran.entries.clone();
+        let mut level: Vec<u64> = known.iter().copied().collect();
+        level.sort_unstable();
+        let mut selected = Selected::default();
+        while !level.is_empty() {
+            let (functions, skipped) = lifter.lift(&level);
+            let found = targets(lifter.image(), &functions).into_iter();
+            level = found.filter(|to| ran.may_run(*to) && known.insert(*to)).collect();
             selected.functions.extend(functions);
             selected.skipped.extend(skipped);
         }
@@ -81,8 +133,38 @@ impl Selected {
     }
 }
 
-/// Entries of functions that these call or jump to and that were not seen before.
-fn targets(image: &Image, functions: &[KernelFunction], seen: &mut FxHashSet<u64>) -> Vec<u64> {
+/// What the kernel's tracer saw, by functions.
+struct Ran<'a> {
+    image: &'a Image,
+    /// Functions that were called.
+    entries: FxHashSet<u64>,
+    /// By function: which ones it called.
+    callees: FxHashMap<u64, Vec<u64>>,
+}
+
+impl<'a> Ran<'a> {
+    fn new(image: &'a Image, seen: &Seen) -> Ran<'a> {
+        let start = |at: u64| image.functions.containing(at).map(|f| f.range.start);
+        let mut ran = Ran { image, entries: FxHashSet::default(), callees: FxHashMap::default() };
+        for (back, function) in seen.0.keys() {
+            let Some(function) = start(*function) else { continue };
+            ran.entries.insert(function);
+            if let Some(caller) = start(back.wrapping_sub(1)) {
+                ran.callees.entry(caller).or_default().push(function);
+            }
+        }
+        ran
+    }
+
+    /// Whether the function at `entry` was seen, or could not be.
+    fn may_run(&self, entry: u64) -> bool {
+        let known = self.image.functions.starting(entry);
+        self.entries.contains(&entry) || known.is_some_and(|f| f.entry == Entry::Plain)
+    }
+}
+
+/// Entries of functions that these call or jump to.
+fn targets(image: &Image, functions: &[KernelFunction]) -> Vec<u64> {
     let mut found = Vec::new();
     for function in functions {
         for index in 0..function.code.insns.len() {
@@ -90,8 +172,7 @@ fn targets(image: &Image, functions: &[KernelFunction], seen: &mut FxHashSet<u64
             else {
                 continue;
             };
-            let is_entry = image.functions.starting(to).is_some_and(|f| !f.cold);
-            if is_entry && seen.insert(to) {
+            if image.functions.starting(to).is_some_and(|f| !f.cold) {
                 found.push(to);
             }
         }

@@ -4,29 +4,50 @@ use std::time::Duration;
 
 use fettle_image::LinkAddr;
 use fettle_kernel_emit as emit;
+use fettle_kernel_image::Image;
+use fettle_kernel_lift::step::Step;
 use fettle_kernel_lift::{KernelFunction, Lifter};
 use fettle_kernel_live::journal::Purpose;
+use fettle_kernel_live::tracer::{self, Seen};
 use fettle_kernel_live::{Installed, install};
 use fettle_lift::Function;
 use fettle_place::group::{self, Hot};
-use fettle_place::lifted::{Counts, Exactness};
+use fettle_place::lifted::{Counts, Exactness, Target};
 use fettle_place::{Chosen, Code, Options as Layout, lay_out};
 use fettle_tune::comparison::Measured;
 use rustc_hash::FxHashMap;
 
 use crate::compare::{self, Turns};
-use crate::count::Counting;
+use crate::count::{Counting, Scope};
 use crate::emission::emit_checked;
 use crate::select::Selected;
 use crate::{Error, Result};
 
+/// Which functions to tune.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// All that run.
+    Hot,
+    /// This function and what it leads to.
+    Root(String),
+    /// Those with these names, with `*` and `?`.
+    Names(Vec<String>),
+}
+
+impl What {
+    fn root(&self) -> Option<&str> {
+        match self {
+            What::Root(root) => Some(root),
+            What::Hot | What::Names(_) => None,
+        }
+    }
+}
+
 /// What to tune, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Only this function and what it leads to.
-    pub root: Option<String>,
-    /// Functions by their names, where there is no root.
-    pub names: Vec<String>,
+    /// What to tune.
+    pub what: What,
     /// Hot is what runs in more than this share of the root's calls.
     pub share: f64,
     /// How long to count, in each of two passes.
@@ -38,6 +59,8 @@ pub struct Options {
 /// What happens meanwhile.
 #[derive(Clone, Debug)]
 pub enum Progress {
+    /// The kernel's tracer looks on.
+    Watching,
     /// So many functions are counted, in this pass.
     Counting(usize, u8),
     /// So many ran.
@@ -73,12 +96,19 @@ pub fn tune(
     options: &Options,
     report: &mut dyn FnMut(Progress),
 ) -> Result<Outcome> {
-    let selected = match &options.root {
-        Some(root) => Selected::by_root(lifter, root)?,
-        None => Selected::by_names(lifter, &options.names)?,
+    let (ran, seen) = match &options.what {
+        What::Names(names) => {
+            let selected = Selected::by_names(lifter, names)?;
+            (which_ran(lifter, selected, options, report)?, Seen::default())
+        }
+        What::Hot | What::Root(_) => which_were_seen(lifter, options, report)?,
     };
-    let ran = which_ran(lifter, selected, options, report)?;
-    let counts = count_blocks(lifter, &ran, options, report)?;
+    let mut counts = count_blocks(lifter, &ran, options, report)?;
+    for function in &ran {
+        if let Some(counts) = counts.get_mut(&function.code.entry) {
+            add_targets(lifter.image(), function, &seen, counts);
+        }
+    }
     let (code, layout, exactness) = decide(&ran, &counts, options)?;
     let chosen = lay_out(&code, &layout);
     let wanted: FxHashMap<LinkAddr, ()> =
@@ -113,6 +143,45 @@ pub fn tune(
     })
 }
 
+/// The first pass, where functions have no names: what the kernel's tracer sees.
+fn which_were_seen(
+    lifter: &Lifter<'_>,
+    options: &Options,
+    report: &mut dyn FnMut(Progress),
+) -> Result<(Vec<KernelFunction>, Seen)> {
+    report(Progress::Watching);
+    let seen = tracer::watch(options.time)?;
+    let selected = match options.what.root() {
+        Some(root) => Selected::by_root_seen(lifter, root, &seen)?,
+        None => Selected::by_seen(lifter, &seen)?,
+    };
+    report(Progress::Ran(selected.functions.len()));
+    Ok((selected.functions, seen))
+}
+
+/// Where a function's indirect calls lead: the tracer has seen the shares, counters how often each call
+/// was made.
+fn add_targets(image: &Image, function: &KernelFunction, seen: &Seen, counts: &mut Counts) {
+    for block in &function.code.blocks {
+        let made = counts.blocks.get(&block.start).copied().unwrap_or(0);
+        for index in block.insns.start as usize..block.insns.end as usize {
+            if function.steps[index] != Step::IndirectCall {
+                continue;
+            }
+            let insn = &function.code.insns[index];
+            let back = insn.next_ip();
+            let targets = seen.0.range((back, 0)..=(back, u64::MAX));
+            let all: u64 = targets.clone().map(|(_, count)| count).sum();
+            for ((_, target), count) in targets {
+                let Some(target) = image.functions.containing(*target) else { continue };
+                let share = (u128::from(made) * u128::from(*count) / u128::from(all)) as u64;
+                let key = (LinkAddr(insn.ip()), Target::Here(LinkAddr(target.range.start)));
+                *counts.targets.entry(key).or_default() += share;
+            }
+        }
+    }
+}
+
 /// The first pass: calls alone, of everything. What is not called is not looked at again.
 fn which_ran(
     lifter: &Lifter<'_>,
@@ -122,7 +191,7 @@ fn which_ran(
 ) -> Result<Vec<KernelFunction>> {
     let functions = selected.functions.clone();
     report(Progress::Counting(functions.len(), 1));
-    let counting = Counting::start(lifter, selected, emit::Counting::Calls, None)?;
+    let counting = Counting::start(lifter, selected, emit::Counting::Calls, Scope::All)?;
     std::thread::sleep(options.time);
     let calls: FxHashMap<u64, u64> =
         counting.calls()?.into_iter().map(|count| (count.entry, count.calls)).collect();
@@ -148,8 +217,8 @@ fn count_blocks(
 ) -> Result<FxHashMap<LinkAddr, Counts>> {
     report(Progress::Counting(ran.len(), 2));
     let selected = Selected { functions: ran.to_vec(), skipped: Vec::new() };
-    let counting =
-        Counting::start(lifter, selected, emit::Counting::Blocks, options.root.as_deref())?;
+    let scope = options.what.root().map_or(Scope::Group, Scope::Root);
+    let counting = Counting::start(lifter, selected, emit::Counting::Blocks, scope)?;
     std::thread::sleep(options.time);
     let counts = counting.blocks(ran)?;
     counting.finish()?;
@@ -166,16 +235,35 @@ fn decide(
     let (mut code, exactness) =
         Code::of_lifted(functions, std::iter::empty(), |entry| counts.get(&entry));
     let mut layout = Layout::default();
-    if let Some(root) = &options.root {
+    if let Some(root) = options.what.root() {
         let roots: Vec<usize> =
-            (0..code.procedures.len()).filter(|p| code.procedures[*p].name == *root).collect();
+            (0..code.procedures.len()).filter(|p| code.procedures[*p].name == root).collect();
         layout.hot = Hot::of_roots(&code, &roots, options.share);
         let members: Vec<usize> = group::group(&code, &roots)
             .into_iter()
             .filter(|p| code.procedures[*p].blocks.iter().any(|b| layout.hot.is(b.count)))
             .collect();
         code = group::only(&code, &members);
+    } else {
+        layout.hot = hot_of_all(&code);
     }
     let ran_at_all = code.procedures.iter().flat_map(|p| &p.blocks).any(|block| block.count > 0);
     if ran_at_all { Ok((code, layout, exactness)) } else { Err(Error::Idle(ran.len())) }
+}
+
+/// Blocks that nearly all instructions are of: what ran once, while all ran, is not hot.
+fn hot_of_all(code: &Code) -> Hot {
+    /// Of so many instructions, those of blocks that are not hot are one.
+    const SHARE: u64 = 2000;
+    let blocks = || code.procedures.iter().flat_map(|procedure| &procedure.blocks);
+    let mut weights: Vec<(u64, u64)> =
+        blocks().map(|block| (block.count, block.count * u64::from(block.insns))).collect();
+    weights.sort_unstable();
+    let all: u64 = weights.iter().map(|(_, weight)| weight).sum();
+    let mut below = 0;
+    let first = weights.iter().find(|(_, weight)| {
+        below += weight;
+        below > all / SHARE
+    });
+    Hot::MoreThan(first.map_or(0, |(count, _)| count.saturating_sub(1)))
 }

@@ -1,22 +1,26 @@
 //! `fettle kernel`: functions of the kernel that runs here.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::process::{Command as Process, ExitCode};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, bail};
-use clap::{Args as ClapArgs, Subcommand};
-use fettle_kernel_emit as emit;
-use fettle_kernel_lift::{Lifter, Skipped};
+use anyhow::bail;
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use fettle_kernel_lift::Lifter;
 use fettle_kernel_live::journal::Journal;
 use fettle_kernel_live::{Error, Installed, State, Status, check, load};
 use fettle_kernel_tune::compare::Turns;
-use fettle_kernel_tune::{Count, Counting, Options, Outcome, Progress, Selected, tune as tuning};
+use fettle_kernel_tune::{Options, Outcome, Progress, What, tune as tuning};
 use fettle_tune::Rounds;
 use serde_json::json;
 
+use crate::mode::ModeArg;
 use crate::output::{self, plural};
+
+mod counts;
+
+pub use counts::count;
+
 use fettle_types::parse_time;
 
 /// Version of the JSON that these commands write.
@@ -45,7 +49,7 @@ enum Command {
     },
     /// Count calls of the kernel's functions, of all processes and on all processors
     #[command(
-        after_help = "Examples:\n  fettle kernel count 'tcp_*' --duration 10s\n  fettle kernel count vfs_read,vfs_write -- make\n  fettle kernel count --json schedule -- sleep 1"
+        after_help = "Examples:\n  fettle kernel count 'tcp_*' --duration 10s\n  fettle kernel count vfs_read,vfs_write -- make\n  fettle kernel count --mode edges --root tcp_v4_rcv\n  fettle kernel count --json schedule -- sleep 1"
     )]
     Count(CountArgs),
     /// Lay hot code of the kernel out anew, compare, keep what is faster for certain
@@ -74,8 +78,14 @@ enum Command {
 #[derive(ClapArgs, Debug)]
 pub struct CountArgs {
     /// Names of functions, with * and ?
-    #[arg(required = true, value_delimiter = ',')]
+    #[arg(required_unless_present = "root", value_delimiter = ',')]
     pub patterns: Vec<String>,
+    /// Count this function and all that it leads to, where it leads there
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "patterns")]
+    pub root: Option<String>,
+    /// What to count
+    #[arg(long, value_enum, default_value_t)]
+    pub mode: CountMode,
     /// Count for so long, such as 10s, 500ms or 2m, where there is no command
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
     pub duration: Duration,
@@ -90,11 +100,25 @@ pub struct CountArgs {
     pub command: Vec<OsString>,
 }
 
+/// What is counted of the kernel's functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CountMode {
+    /// Calls
+    #[default]
+    Calls,
+    /// Executions of blocks; edges follow from them for the most part
+    Blocks,
+    /// Executions of edges, from which those of blocks follow
+    Edges,
+    /// Calls and the time from their begin to their end, waiting and interrupts included
+    Time,
+}
+
 /// Arguments of `fettle kernel tune`.
 #[derive(ClapArgs, Debug)]
 pub struct TuneArgs {
     /// Only this function and all that it leads to
-    #[arg(long, value_name = "FUNCTION", required_unless_present = "only")]
+    #[arg(long, value_name = "FUNCTION")]
     pub root: Option<String>,
     /// Only functions with these names, with * and ?
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', conflicts_with = "root")]
@@ -159,92 +183,8 @@ fn check_kernel(json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(outcome.is_err())))
 }
 
-/// Counts functions for a time or while a command runs.
-pub fn count(args: &CountArgs) -> anyhow::Result<ExitCode> {
-    let image = fettle_kernel_live::image()?;
-    check::check(&image)?;
-    let lifter = Lifter::new(&image);
-    let selected = Selected::by_names(&lifter, &args.patterns)?;
-    let mut counting = Counting::start(&lifter, selected, emit::Counting::Calls, None)?;
-    let skipped = std::mem::take(&mut counting.skipped);
-    let begin = Instant::now();
-    let ended = match args.command.split_first() {
-        None => {
-            std::thread::sleep(args.duration);
-            ExitCode::SUCCESS
-        }
-        Some((program, arguments)) => run_command(program, arguments)?,
-    };
-    let counts = counting.calls()?;
-    let seconds = begin.elapsed().as_secs_f64();
-    counting.finish()?;
-    match args.json {
-        true => output::print(&counts_as_json(&counts, &skipped, seconds))?,
-        false => output::print(&counts_as_text(&counts, &skipped, (seconds, args.all)))?,
-    }
-    Ok(ended)
-}
-
-fn run_command(program: &OsString, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
-    let status = Process::new(program).args(arguments).status();
-    let status = status.with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
-    Ok(match status.code() {
-        Some(code) => ExitCode::from(code as u8),
-        None => ExitCode::from(255),
-    })
-}
-
-fn reasons(skipped: &[Skipped]) -> BTreeMap<&'static str, Vec<&str>> {
-    let mut by: BTreeMap<&'static str, Vec<&str>> = BTreeMap::new();
-    skipped.iter().for_each(|one| by.entry(one.reason.describe()).or_default().push(&one.name));
-    by
-}
-
-fn counts_as_text(counts: &[Count], skipped: &[Skipped], (seconds, all): (f64, bool)) -> String {
-    let mut text = format!("{:>12} {:>12}  function\n", "calls", "a second");
-    for count in counts.iter().filter(|count| all || count.calls > 0) {
-        let rate = count.calls as f64 / seconds.max(1e-9);
-        text.push_str(&format!("{:>12} {rate:>12.0}  {}\n", count.calls, count.name));
-    }
-    let idle = counts.iter().filter(|count| count.calls == 0).count();
-    text.push_str(&format!(
-        "\n{} counted for {seconds:.1} s, {idle} of them not called\n",
-        plural(counts.len() as u64, "function", "functions")
-    ));
-    for (reason, names) in reasons(skipped) {
-        let some = names[..names.len().min(3)].join(", ");
-        let more = if names.len() > 3 { ", …" } else { "" };
-        text.push_str(&format!("left unmodified: {} ({reason}): {some}{more}\n", names.len()));
-    }
-    text
-}
-
-fn counts_as_json(counts: &[Count], skipped: &[Skipped], seconds: f64) -> String {
-    let functions: Vec<_> = counts
-        .iter()
-        .map(|count| {
-            let address = format!("{:#x}", count.entry);
-            json!({ "name": count.name, "address": address, "calls": count.calls })
-        })
-        .collect();
-    let skipped: Vec<_> = skipped
-        .iter()
-        .map(|one| json!({ "name": one.name, "reason": one.reason.describe() }))
-        .collect();
-    let value = json!({
-        "version": JSON_VERSION,
-        "seconds": seconds,
-        "functions": functions,
-        "skipped": skipped,
-    });
-    format!("{value}\n")
-}
-
 /// Lays hot code of the kernel out anew.
 pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
-    if args.root.is_none() && args.only.is_empty() {
-        bail!("name what to tune: --root FUNCTION, or --only PATTERN");
-    }
     if args.work_counter.is_none() && !args.no_compare {
         bail!(
             "--work-counter is needed to compare; --no-compare leaves the rewritten text in place"
@@ -263,8 +203,11 @@ pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
         fettle_kernel_tune::compare::work_done(&turns.work)?;
     }
     let options = Options {
-        root: args.root.clone(),
-        names: args.only.clone(),
+        what: match &args.root {
+            Some(root) => What::Root(root.clone()),
+            None if args.only.is_empty() => What::Hot,
+            None => What::Names(args.only.clone()),
+        },
         share: args.hot,
         time: args.time,
         turns,
@@ -287,6 +230,9 @@ fn progress_as_text(progress: &Progress) -> String {
         Progress::Counting(count, pass) => {
             let functions = plural(*count as u64, "function", "functions");
             format!("pass {pass} of 2: counting {functions} of the kernel")
+        }
+        Progress::Watching => {
+            "pass 1 of 2: the kernel's tracer sees which functions run".to_string()
         }
         Progress::Ran(count) => {
             format!("{} ran", plural(*count as u64, "function", "functions"))
@@ -432,8 +378,17 @@ pub fn record(args: &crate::record::Args) -> anyhow::Result<ExitCode> {
     if args.duration.is_none() && args.command.is_empty() {
         bail!("--kernel-functions needs --duration or a program to run meanwhile");
     }
+    let mode = match args.mode {
+        None | Some(ModeArg::Count) => CountMode::Calls,
+        Some(ModeArg::Blocks) => CountMode::Blocks,
+        Some(ModeArg::Edges) => CountMode::Edges,
+        Some(ModeArg::Time) => CountMode::Time,
+        Some(_) => bail!("--kernel-functions has the modes count, blocks, edges and time"),
+    };
     count(&CountArgs {
         patterns: args.kernel_functions.clone(),
+        root: None,
+        mode,
         duration: args.duration.unwrap_or_default(),
         all: false,
         json: args.json,
