@@ -30,22 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What is used of qemu-plugin.h, which Debian has in no package. */
-typedef uint64_t qemu_plugin_id_t;
-typedef struct qemu_info_t qemu_info_t;
-struct qemu_plugin_tb;
-struct qemu_plugin_insn;
-void qemu_plugin_register_vcpu_idle_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, unsigned));
-void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, struct qemu_plugin_tb *));
-void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, void (*)(unsigned, void *), int, void *);
-void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, void (*)(unsigned, void *), int, void *);
-void qemu_plugin_register_atexit_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, void *), void *);
-size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
-uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *);
-struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
-const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
-size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
-__attribute__((visibility("default"))) int qemu_plugin_version = 1;
+#include "qemu-plugin.h"
 
 enum { MOST = 64, NOBODY = -1, PAUSE_TICKS = 40, WAKE_TICKS = 200, NS_PER_TICK = 10 };
 
@@ -192,20 +177,16 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
 	size_t count = qemu_plugin_tb_n_insns(block), ticks = count;
 	for (size_t i = 0; i < count; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(block, i);
-		size_t size = qemu_plugin_insn_size(insn);
-		const unsigned char *d = qemu_plugin_insn_data(insn);
-		if (size == 2 && d[0] == 0xf3 && d[1] == 0x90)
+		int kind = marker(insn);
+		void *which = (void *)(uintptr_t)(kind & 0x0f);
+		if (pauses(insn))
 			ticks += PAUSE_TICKS - 1;
-		if (size == 7 && d[0] == 0x0f && d[1] == 0x1f && d[2] == 0x80 && d[4] == 0x5e && d[5] == 0xa5 &&
-		    d[6] == 0x5a) {
-			void *which = (void *)(uintptr_t)(d[3] & 0x0f);
-			if (d[3] >= 0x50 && d[3] < 0x58)
-				qemu_plugin_register_vcpu_insn_exec_cb(insn, wakes, 0, which);
-			else if (d[3] == 0x58)
-				qemu_plugin_register_vcpu_insn_exec_cb(insn, begins, 0, which);
-			else if (d[3] == 0x59)
-				qemu_plugin_register_vcpu_insn_exec_cb(insn, settles, 0, which);
-		}
+		if (kind >= 0x50 && kind < 0x58)
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, wakes, 0, which);
+		else if (kind == 0x58)
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, begins, 0, which);
+		else if (kind == 0x59)
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, settles, 0, which);
 	}
 	if (ticks > 0xfff)
 		ticks = 0xfff;
@@ -220,7 +201,7 @@ static void ends(qemu_plugin_id_t id, void *data)
 	fprintf(stderr, "lockstep: tick %lu, %lu turns\n", present, turns);
 }
 
-__attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *t)
+EXPORTED int clock_gettime(clockid_t clock, struct timespec *t)
 {
 	if (clock != CLOCK_MONOTONIC || !began)
 		return syscall(SYS_clock_gettime, clock, t);
@@ -230,8 +211,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
 	return 0;
 }
 
-__attribute__((visibility("default"))) int
-qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
+EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
 	(void)info;
 	for (int i = 0; i < argc; i++) {

@@ -30,7 +30,7 @@ loads() { # TIMES
 
 # How often a function was called, by what `fettle kernel count --json` printed.
 calls_of() { # FILE FUNCTION
-    tr '{' '\n' <"$1" | grep "\"name\":\"$2\"" | sed 's/.*"calls":\([0-9]*\).*/\1/'
+    tr '{' '\n' <"$1" | grep "\"calls\":.*\"name\":\"$2\"" | sed 's/.*"calls":\([0-9]*\).*/\1/'
 }
 
 text_sum() { peek sum _stext _etext; }
@@ -65,6 +65,20 @@ case_exact() {
     zero=$(calls_of /tmp/counts read_zero)
     iterated=$(calls_of /tmp/counts read_iter_zero)
     result exact-counts 5000 "$((${zero:-0} + ${iterated:-0}))"
+}
+
+# Blocks and edges follow calls; time of a call that sleeps is its own, whatever its processor does meanwhile.
+case_modes() {
+    for mode in blocks edges; do
+        fettle record --kernel-functions 'read_zero,read_iter_zero' --mode $mode --json -- load read 700 >/tmp/counts
+        zero=$(calls_of /tmp/counts read_zero)
+        iterated=$(calls_of /tmp/counts read_iter_zero)
+        result exact-$mode 700 "$((${zero:-0} + ${iterated:-0}))"
+    done
+    fettle kernel count --mode time --json 'hrtimer_nanosleep,read_iter_zero' -- sleep 2 >/tmp/counts
+    ns=$(tr '{' '\n' </tmp/counts | grep '"name":"hrtimer_nanosleep".*"ns"' | sed 's/.*"ns":\([0-9]*\).*/\1/')
+    at_least time-of-a-sleep 1990000000 "${ns:-0}"
+    result time-is-no-more yes "$([ "${ns:-0}" -lt 4000000000 ] && echo yes)"
 }
 
 # A kprobe by address and the tracer by name: how often the one was hit, and what the other found.
@@ -145,6 +159,53 @@ case_kept() { # WAYS...
         rm -f /tmp/stop
         result bytes-$way "$before" "$(text_sum)"
     done
+}
+
+# The value of a key of what a command printed as JSON.
+value_of() { # FILE KEY
+    tr ',{}' '\n\n\n' <"$1" | sed -n "s/^\"$2\":\\[*\"*\\([^\"]*\\)\"*$/\\1/p" | head -n 1
+}
+
+# One function and what it leads to, by its calls and by pointers, found while it runs.
+case_root() {
+    # As in case_counted: first uses change text for good, those of the tracer too.
+    loads 20 >/dev/null
+    tracers
+    before=$(text_sum)
+    # To attach a tracer to all functions takes a translated guest so long that the watchdog reports it.
+    echo 0 >/proc/sys/kernel/soft_watchdog
+    load tcp 100000000 >/dev/null 2>&1 &
+    loading=$!
+    fettle tune --kernel --root tcp_v4_rcv --time 1 --no-compare --json >/tmp/out 2>/tmp/said
+    result root-tuned 0 $?
+    at_least root-group 10 "$(tr ',' '\n' </tmp/out | grep -c '^"\|:\["')"
+    echo 1 >/proc/sys/kernel/soft_watchdog
+    result root-itself yes "$(grep -q '"tcp_v4_rcv"' /tmp/out && echo yes)"
+    result root-loads 0 "$(loads 50)"
+    kill -9 $loading
+    wait $loading 2>/dev/null
+    fettle undo --kernel >/dev/null
+    result root-bytes "$before" "$(text_sum)"
+}
+
+# Old and new in turns: kept if it is faster for certain, else taken out. Both are right.
+case_compared() {
+    before=$(text_sum)
+    load pipe 100000000 >/dev/null 2>&1 &
+    loading=$!
+    nice -n -10 fettle tune --kernel --only 'pipe_*,vfs_*,ksys_*,anon_pipe_*' --time 1 --work-counter 'grep ctxt /proc/stat' \
+        --rounds 5 --max-rounds 6 --turn 0.2 --json >/tmp/out 2>/tmp/said
+    status=$?
+    at_least compared-rounds 5 "$(value_of /tmp/out rounds)"
+    if [ "$(value_of /tmp/out verdict)" = faster ]; then
+        result compared-kept "0 yes" "$status $(fettle status --kernel | grep -q 'installed, kept' && echo yes)"
+        fettle undo --kernel >/dev/null
+    else
+        result compared-reverted "1 0" "$status $(grep -c fettle_kernel /proc/modules)"
+    fi
+    kill -9 $loading
+    wait $loading 2>/dev/null
+    result compared-bytes "$before" "$(text_sum)"
 }
 
 # A client that is killed leaves the kernel as it was.

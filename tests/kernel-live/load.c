@@ -1,5 +1,6 @@
 // Loads for a kernel whose functions are replaced meanwhile. Each checks what it gets back, ends by itself,
 // and says `load NAME: ok`, or what was wrong and exits with 1. Static, for a guest without libraries.
+// With `marked` behind the number, marks for a plugin of QEMU's stand where the repeated part begins and ends.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,6 +17,18 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "../smp/measured/mark.h"
+
+static int is_marked;
+
+static void begins(void) {
+    if (is_marked) MARK_MODEL();
+}
+
+static void ends(void) {
+    if (is_marked) MARK_MODEL_END();
+}
 
 static void fail(const char *what) {
     fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
@@ -44,6 +57,7 @@ static void echo(int from, int to) {
 
 static void exchange(int to, int from, long times) {
     char out[256], in[256];
+    begins();
     for (long i = 0; i < times; i++) {
         memset(out, (char)i, sizeof out);
         must(write(to, out, sizeof out) == sizeof out, "write");
@@ -54,6 +68,7 @@ static void exchange(int to, int from, long times) {
         }
         for (size_t k = 0; k < sizeof in; k++) must(in[k] == (char)(i + 1), "what came back");
     }
+    ends();
 }
 
 static void pipes(long times) {
@@ -91,6 +106,7 @@ static void tcp(long times) {
 
 static void files(long times) {
     char name[64], out[1024], in[1024];
+    begins();
     for (long i = 0; i < times; i++) {
         struct stat status;
         snprintf(name, sizeof name, "/tmp/load-%d-%ld", getpid(), i % 16);
@@ -102,36 +118,56 @@ static void files(long times) {
         must(!fstat(file, &status) && status.st_size == sizeof out, "fstat");
         must(!close(file) && !unlink(name), "unlink");
     }
+    ends();
 }
 
 static void forks(long times) {
+    begins();
     for (long i = 0; i < times; i++) {
         pid_t child = fork();
         must(child >= 0, "fork");
         if (!child) _exit(0);
         join(child);
     }
+    ends();
+}
+
+static void execs(long times) {
+    begins();
+    for (long i = 0; i < times; i++) {
+        pid_t child = vfork();
+        must(child >= 0, "vfork");
+        if (!child) {
+            execl("/proc/self/exe", "load", "nothing", (char *)0);
+            _exit(1);
+        }
+        join(child);
+    }
+    ends();
 }
 
 static void polls(long times) {
     enum { PAIRS = 64 };
-    int ends[PAIRS][2], set = epoll_create1(0);
+    int pairs[PAIRS][2], set = epoll_create1(0);
     for (int i = 0; i < PAIRS; i++) {
-        must(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]), "socketpair");
+        must(!socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i]), "socketpair");
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = i};
-        must(!epoll_ctl(set, EPOLL_CTL_ADD, ends[i][0], &event), "epoll_ctl");
+        must(!epoll_ctl(set, EPOLL_CTL_ADD, pairs[i][0], &event), "epoll_ctl");
     }
+    begins();
     for (long i = 0; i < times; i++) {
         struct epoll_event event;
         char byte = (char)i, got;
-        must(write(ends[i % PAIRS][1], &byte, 1) == 1, "write");
+        must(write(pairs[i % PAIRS][1], &byte, 1) == 1, "write");
         must(epoll_wait(set, &event, 1, -1) == 1 && event.data.u32 == i % PAIRS, "epoll_wait");
-        must(read(ends[i % PAIRS][0], &got, 1) == 1 && got == byte, "what was read");
+        must(read(pairs[i % PAIRS][0], &got, 1) == 1 && got == byte, "what was read");
     }
+    ends();
 }
 
 static void faults(long times) {
     enum { BYTES = 1 << 16 };
+    begins();
     for (long i = 0; i < times; i++) {
         char *memory = mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         must(memory != MAP_FAILED, "mmap");
@@ -141,6 +177,7 @@ static void faults(long times) {
         }
         must(!munmap(memory, BYTES), "munmap");
     }
+    ends();
 }
 
 // One thing of everything that sleeps, for so many seconds: each is woken by the one before.
@@ -202,18 +239,29 @@ static void reads(long times) {
     for (long i = 0; i < times; i++) must(read(zero, &byte, 1) == 1, "read");
 }
 
+// Tells the plugin alone, before and behind other programs.
+static void mark(long begins) {
+    if (begins)
+        MARK_MODEL();
+    else
+        MARK_MODEL_END_WITH_BLOCKS();
+}
+
 int main(int count, char **arguments) {
     static const struct {
         const char *name;
         void (*run)(long);
     } loads[] = {{"pipe", pipes}, {"tcp", tcp},       {"file", files},      {"fork", forks}, {"epoll", polls},
-                 {"fault", faults}, {"sleep", sleepers}, {"gap", gap}, {"read", reads}};
-    for (size_t i = 0; count == 3 && i < sizeof loads / sizeof *loads; i++)
+                 {"exec", execs}, {"fault", faults}, {"sleep", sleepers}, {"gap", gap},     {"read", reads},
+                 {"mark", mark}};
+    if (count == 2 && !strcmp(arguments[1], "nothing")) return 0;
+    is_marked = count == 4 && !strcmp(arguments[3], "marked");
+    for (size_t i = 0; (count == 3 || is_marked) && i < sizeof loads / sizeof *loads; i++)
         if (!strcmp(arguments[1], loads[i].name)) {
             loads[i].run(atol(arguments[2]));
             printf("load %s: ok\n", arguments[1]);
             return 0;
         }
-    fprintf(stderr, "load: NAME TIMES\n");
+    fprintf(stderr, "load: NAME TIMES [marked]\n");
     return 2;
 }

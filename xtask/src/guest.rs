@@ -207,11 +207,36 @@ impl Files {
     }
 }
 
+/// What a guest's time is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// That of this machine.
+    Host,
+    /// Two nanoseconds an instruction, of one processor; time in which it waits passes at once. What a guest
+    /// does then hardly depends on how fast this machine is.
+    Instructions,
+}
+
+/// Builds a plugin of QEMU's.
+pub fn plugin(source: &Path, to: &Path) -> Result<()> {
+    proc::output_of(
+        Command::new("gcc")
+            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-I"])
+            .arg(repo::root().join("xtask/src"))
+            .arg("-o")
+            .arg(to)
+            .arg(source),
+    )?;
+    Ok(())
+}
+
 /// How a guest is started.
 #[derive(Debug, Clone)]
 pub struct Machine {
     /// Processors.
     pub processors: u32,
+    /// Its time.
+    pub clock: Clock,
     /// QEMU's name of their model, with features.
     pub model: String,
     /// Memory, MiB.
@@ -303,7 +328,13 @@ fn started(kernel: &Kernel, machine: &Machine, archive: &Path, logs: &Path) -> R
 
 fn qemu(kernel: &Kernel, machine: &Machine, archive: &Path) -> Command {
     let mut command = Command::new("nice");
-    command.args(["-n", "5", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "q35"]);
+    command.args(["-n", "5", "qemu-system-x86_64", "-M", "q35", "-accel"]);
+    match machine.clock {
+        Clock::Host => command.arg("tcg,thread=multi"),
+        Clock::Instructions => {
+            command.args(["tcg,thread=single", "-icount", "shift=1,sleep=off", "-rtc", "clock=vm"])
+        }
+    };
     command.args(["-nographic", "-no-reboot", "-net", "none"]);
     command.arg("-cpu").arg(&machine.model);
     command.arg("-smp").arg(machine.processors.to_string());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::guest::{self, Files, Kernel, Machine};
+use crate::guest::{self, Clock, Files, Kernel, Machine};
 use crate::{apt, proc, repo};
 
 /// What to do.
@@ -50,6 +50,7 @@ pub fn snapshot(kernel: &Kernel, model: &str) -> Result<PathBuf> {
     let output = work.join("snapshot.tar.gz");
     let machine = Machine {
         processors: 2,
+        clock: Clock::Host,
         model: model.to_string(),
         memory: 1024,
         options: String::new(),

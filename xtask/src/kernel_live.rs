@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 
-use crate::guest::{self, Files, Kernel, Machine};
+use crate::guest::{self, Clock, Files, Kernel, Machine};
 use crate::smp::Score;
 use crate::{apt, proc, repo};
 
@@ -19,6 +19,9 @@ pub struct Options {
     /// Only what CI runs: three minutes
     #[arg(long)]
     pub brief: bool,
+    /// Only these cases of tests/kernel-live/cases.sh, such as root,compared
+    #[arg(long, value_name = "CASE", value_delimiter = ',', conflicts_with = "brief")]
+    pub cases: Vec<String>,
     /// The kernel: 6.1, 6.12, or a package of one
     #[arg(long, default_value = "6.1")]
     pub kernel: String,
@@ -42,6 +45,7 @@ impl Options {
         Options {
             binary: Some(binary.to_path_buf()),
             brief: true,
+            cases: Vec::new(),
             kernel: "6.1".to_string(),
             times: 1,
             seed: None,
@@ -49,37 +53,58 @@ impl Options {
             verbose: false,
         }
     }
+}
 
-    fn package(&self) -> String {
-        match self.kernel.as_str() {
-            "6.1" => "linux-image-amd64".to_string(),
-            "6.12" => "bookworm-backports/linux-image-amd64".to_string(),
-            package => package.to_string(),
-        }
+/// The package of a kernel that is named by its series.
+pub fn package(kernel: &str) -> String {
+    match kernel {
+        "6.1" => "linux-image-amd64".to_string(),
+        "6.12" => "bookworm-backports/linux-image-amd64".to_string(),
+        package => package.to_string(),
     }
 }
 
+/// What a guest's script begins with.
+pub const MOUNTS: &str = "mount -t debugfs d /sys/kernel/debug; mount -t tracefs t /sys/kernel/tracing\n\
+                          mount -t tmpfs r /run; ip link set lo up\n";
+
 /// Boots the kernel, runs the cases in it, and counts them.
 pub fn run(options: &Options) -> Result<Score> {
-    let kernel = match Kernel::fetch_image(&options.package()) {
+    let kernel = match Kernel::fetch_image(&package(&options.kernel)) {
         Ok(kernel) => kernel,
         Err(why) => return Ok(Score { skipped: Some(format!("{why:#}")), ..Score::default() }),
     };
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let seed = options.seed.unwrap_or(clock.subsec_nanos());
     println!("kernel-live: {}, seed {seed}", kernel.release);
-    let files = files(options)?;
+    let files = files(options.binary.as_deref())?;
     let times = if options.brief { 1 } else { options.times };
     let ways = if options.brief { "undo" } else { "undo rmmod" };
-    let script = format!(
-        "mount -t debugfs d /sys/kernel/debug; mount -t tracefs t /sys/kernel/tracing\n\
-         mount -t tmpfs r /run; ip link set lo up\n. /cases.sh\n\
-         timed case_check\ntimed case_exact\ntimed case_counted\ntimed case_kept {ways}\ntimed case_killed\n\
-         timed case_again {times} {seed}\n\
-         result no-complaints '' \"$(complaints)\"\n"
-    );
+    let cases = [
+        ("check", String::new()),
+        ("exact", String::new()),
+        ("modes", String::new()),
+        ("counted", String::new()),
+        ("kept", ways.to_string()),
+        ("killed", String::new()),
+        ("root", String::new()),
+        ("compared", String::new()),
+        ("again", format!("{times} {seed}")),
+    ];
+    let is_wanted = |name: &str| match options.cases.is_empty() {
+        // A few minutes have no room for these.
+        true => !(options.brief && matches!(name, "modes" | "root" | "compared")),
+        false => options.cases.iter().any(|case| case == name),
+    };
+    let cases: String = cases
+        .iter()
+        .filter(|(name, _)| is_wanted(name))
+        .map(|(name, arguments)| format!("timed case_{name} {arguments}\n"))
+        .collect();
+    let script = format!("{MOUNTS}. /cases.sh\n{cases}result no-complaints '' \"$(complaints)\"\n");
     let machine = Machine {
         processors: 2,
+        clock: Clock::Host,
         model: "max".to_string(),
         memory: 1024,
         options: options.append.clone(),
@@ -95,10 +120,10 @@ pub fn run(options: &Options) -> Result<Score> {
 }
 
 /// The guest's files: fettle, loads, cases.
-fn files(options: &Options) -> Result<Files> {
+pub fn files(binary: Option<&Path>) -> Result<Files> {
     apt::ensure(&["libc6-dev".to_string()])?;
     let place = repo::target_folder("kernel-live")?;
-    let binary = crate::fettle::binary(options.binary.as_deref())?;
+    let binary = crate::fettle::binary(binary)?;
     let files = Files::new(&place.join("files"))?;
     let small = place.join("fettle");
     proc::output_of(Command::new("strip").arg("-o").arg(&small).arg(&binary))?;

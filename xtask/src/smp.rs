@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::guest::{self, Files, Kernel, Machine};
+use crate::guest::{self, Clock, Files, Kernel, Machine};
 use crate::{apt, proc, repo};
 
 /// What to run.
@@ -187,6 +187,7 @@ pub fn run(options: &Options) -> Result<Score> {
     script.push_str("result no-complaints '' \"$(kernel_complaints)\"\n");
     let machine = Machine {
         processors: 4,
+        clock: Clock::Host,
         model: options.model.clone(),
         memory: if options.brief { 1024 } else { 2048 },
         options: options.append.clone(),

@@ -1,4 +1,4 @@
-/* Marks for the plugin that counts (`cargo xtask bench smp`). On any other machine they do nothing. */
+/* Marks for plugins that count (`cargo xtask bench smp`, `cargo xtask bench kernel-tune`). On any other machine they do nothing. */
 #ifndef MARK_H
 #define MARK_H
 
@@ -9,6 +9,9 @@
 #define MARK_LONG() MARK(0x61)
 #define MARK_END() MARK(0x62)
 #define MARK_COUNT() MARK(0x63)
+#define MARK_MODEL() MARK(0x64)
+#define MARK_MODEL_END() MARK(0x65)
+#define MARK_MODEL_END_WITH_BLOCKS() MARK(0x66)
 
 /* Names the measurement that has just ended, and says how many of what it had. */
 static inline void name_measurement(const char *name, long count)

@@ -7,6 +7,7 @@ mod chicory;
 pub mod import;
 pub mod jar;
 pub mod kernel;
+pub mod kernel_tune;
 pub mod lift;
 pub mod locks;
 pub mod machine;
@@ -42,6 +43,8 @@ pub enum Bench {
     Rpc(rpc::Options),
     /// What laying out the hot code of running programs brings
     Tune(tune::Options),
+    /// What laying out the hot code of the running kernel brings, by instructions counted in a guest
+    KernelTune(kernel_tune::Options),
     /// What lent processors cost and bring, by instructions counted in a guest
     Smp(smp::Options),
 }
@@ -59,6 +62,7 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Jar(options) => jar::run(options),
         Bench::Rpc(options) => rpc::run(options),
         Bench::Tune(options) => tune::run(options),
+        Bench::KernelTune(options) => kernel_tune::run(options),
         Bench::Smp(options) => smp::run(options),
     }
 }

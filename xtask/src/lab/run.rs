@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::proc;
+use crate::{guest, proc};
 
 /// QEMU's exit status when the kernel ends well.
 pub const SUCCESS: i32 = 33;
@@ -23,9 +23,7 @@ impl Machine {
     /// Builds the plugin.
     pub fn new(source: &Path, target: &Path) -> Result<Machine> {
         let plugin = target.join("lockstep.so");
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&plugin);
-        proc::step(gcc.arg(source.join("plugin/lockstep.c")).arg("-lpthread"))?;
+        guest::plugin(&source.join("plugin/lockstep.c"), &plugin)?;
         Ok(Machine { source: source.into(), target: target.into(), plugin })
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::guest::{self, Files, Kernel, Machine};
+use crate::guest::{self, Clock, Files, Kernel, Machine};
 use crate::{proc, repo, smp};
 
 mod figures;
@@ -192,12 +192,7 @@ impl Guest {
         files.put_file(&repo::root().join("docs/limits.md"), "tests/text")?;
         files.put_text("tests/multi", &mixture())?;
         let plugin = place.join("plugin.so");
-        proc::output_of(
-            Command::new("gcc")
-                .args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-o"])
-                .arg(&plugin)
-                .arg(repo::root().join("xtask/src/bench/smp/plugin.c")),
-        )?;
+        guest::plugin(&repo::root().join("xtask/src/bench/smp/plugin.c"), &plugin)?;
         Ok(Guest { kernel, files, plugin, counts: place.join("counts") })
     }
 
@@ -210,6 +205,7 @@ impl Guest {
     ) -> Result<Vec<Measurement>> {
         let machine = Machine {
             processors,
+            clock: Clock::Host,
             // Linux clears pages by words then: by bytes each would be an instruction here.
             model: "max,-erms,-fsrm".to_string(),
             memory: 1024,

@@ -31,21 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What is used of qemu-plugin.h, which Debian has in no package. */
-typedef uint64_t qemu_plugin_id_t;
-typedef struct qemu_info_t qemu_info_t;
-struct qemu_plugin_tb;
-struct qemu_plugin_insn;
-void qemu_plugin_register_vcpu_idle_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, unsigned));
-void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, struct qemu_plugin_tb *));
-void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, void (*)(unsigned, void *), int, void *);
-void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, void (*)(unsigned, void *), int, void *);
-size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
-uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *);
-struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
-const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
-size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
-__attribute__((visibility("default"))) int qemu_plugin_version = 1;
+#include "qemu-plugin.h"
 
 enum { MOST = 16, PAUSE_TICKS = 40, LOOP_MOST = 400, SHORT = 200, LONG = 4000, PATIENCE_NS = 50000000 };
 enum { BEGIN_SHORT = 0x60, BEGIN_LONG, END, COUNT };
@@ -275,20 +261,18 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	block->instructions = block->ticks = instructions;
 	for (size_t i = 0; i < instructions; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
-		size_t size = qemu_plugin_insn_size(insn);
-		const unsigned char *d = qemu_plugin_insn_data(insn);
-		if (size == 2 && d[0] == 0xf3 && d[1] == 0x90) {
+		int kind = marker(insn);
+		if (pauses(insn)) {
 			block->ticks += PAUSE_TICKS - 1;
 			block->pauses = true;
 		}
-		if (size == 7 && d[0] == 0x0f && d[1] == 0x1f && d[2] == 0x80 && d[4] == 0x5e && d[5] == 0xa5 &&
-		    d[6] == 0x5a)
-			qemu_plugin_register_vcpu_insn_exec_cb(insn, marks, 0, (void *)(uintptr_t)d[3]);
+		if (kind >= 0)
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, marks, 0, (void *)(uintptr_t)kind);
 	}
 	qemu_plugin_register_vcpu_tb_exec_cb(tb, executes, 0, block);
 }
 
-__attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *t)
+EXPORTED int clock_gettime(clockid_t clock, struct timespec *t)
 {
 	if (clock != CLOCK_MONOTONIC)
 		return syscall(SYS_clock_gettime, clock, t);
@@ -306,8 +290,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
 	return 0;
 }
 
-__attribute__((visibility("default"))) int
-qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
+EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
 	(void)info;
 	if (argc != 1 || strncmp(argv[0], "out=", 4)) {

@@ -1,0 +1,168 @@
+//! What laying the running kernel's hot code out anew brings, by counted instructions and modelled caches in
+//! a guest.
+//!
+//! A guest has no performance counters, and is translated, so its times say nothing. A plugin of QEMU's (`plugin.c`)
+//! counts the kernel's instructions, and what caches of common sizes would miss: before, while rewritten text is
+//! installed, and after it was taken out, in one boot. The guest's time is that of its instructions, so that the three do
+//! the same.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+mod blocks;
+mod boot;
+mod reading;
+
+pub use boot::Options;
+use boot::boot;
+use reading::{Counts, Load};
+
+/// A load: its name, how often it does what it does, and the most that its misses and instructions may be of those
+/// before.
+struct Asked {
+    name: &'static str,
+    times: u32,
+    misses: f64,
+}
+
+/// All loads. Of the first two the misses must shrink; of the others they must not grow.
+const LOADS: [Asked; 6] = [
+    Asked { name: "pipe", times: 1000, misses: 0.15 },
+    Asked { name: "tcp", times: 1000, misses: 0.60 },
+    Asked { name: "file", times: 1000, misses: 1.01 },
+    Asked { name: "exec", times: 100, misses: 1.01 },
+    Asked { name: "fork", times: 200, misses: 1.01 },
+    Asked { name: "epoll", times: 1000, misses: 1.01 },
+];
+/// The most that instructions may grow.
+const INSTRUCTIONS: f64 = 1.003;
+/// How near to the first measurement the last one must be: it shows what noise there is.
+const NOISE: f64 = 0.005;
+
+/// Measures and prints; false if a figure is missed.
+pub fn run(options: &Options) -> Result<bool> {
+    let mut right = true;
+    for part in &options.parts {
+        right &= match part.as_str() {
+            "blocks" => blocks::run(options)?,
+            "layout" => layout(options)?,
+            "install" => install(options)?,
+            other => bail!("{other} is none of blocks, layout, install"),
+        };
+    }
+    Ok(right)
+}
+
+/// A load before, while, and after its code is laid out anew.
+fn layout(options: &Options) -> Result<bool> {
+    let is_wanted =
+        |name: &str| options.loads.is_empty() || options.loads.iter().any(|own| own == name);
+    let wanted: Vec<&Asked> = LOADS.iter().filter(|load| is_wanted(load.name)).collect();
+    ensure!(!wanted.is_empty(), "none of the loads is one of pipe, tcp, file, exec, fork, epoll");
+    let mut script = String::from(MEASURE);
+    for load in &wanted {
+        script.push_str(&format!("measure {} {}\n", load.name, load.times));
+    }
+    let (kernel, shown, counts) = boot(options, &script)?;
+    let counts = std::fs::read_to_string(&counts).context("what the plugin counted")?;
+    let loads = reading::read(&shown, &counts)?;
+    ensure!(loads.len() == wanted.len(), "not all loads were measured:\n{shown}");
+    println!("kernel-tune: {}, caches of 32 KiB, 8 ways (16 KiB, 4 ways)", kernel.release);
+    let mut right = true;
+    for (asked, load) in wanted.iter().zip(&loads) {
+        println!("{}", load.said);
+        right &= show(asked, load);
+    }
+    Ok(right)
+}
+
+/// The load runs until there are rewritten functions for it; it is measured alone.
+const MEASURE: &str = "
+measure() { # LOAD TIMES
+    load $1 20 >/dev/null; load $1 $2 >/dev/null
+    echo \"load: $1 before\"; load $1 $2 marked
+    nice -n 19 load $1 100000000 >/dev/null 2>&1 &
+    loading=$!
+    fettle tune --kernel --time 0.5 --no-compare >/tmp/tuned 2>&1
+    echo \"tuned: $? $(tail -n 2 /tmp/tuned | head -n 1)\"
+    kill -9 $loading; wait $loading 2>/dev/null; sleep 1
+    load $1 20 >/dev/null; load $1 $2 >/dev/null
+    echo \"load: $1 installed\"; load $1 $2 marked
+    fettle undo --kernel
+    load $1 20 >/dev/null; load $1 $2 >/dev/null
+    echo \"load: $1 after\"; load $1 $2 marked
+}
+";
+
+/// Some thousand functions, installed and taken out.
+const INSTALL: &str = "
+. /cases.sh
+fettle kernel count 's*' --duration 1000s >/dev/null 2>&1 &
+counting=$!
+await_installed && fettle status --kernel --json && fettle undo --kernel --json
+kill -9 $counting
+";
+/// What installing and taking out may take, s.
+const SECONDS: f64 = 1.0;
+
+/// How long installing and taking out take, by the guest's clock.
+fn install(options: &Options) -> Result<bool> {
+    let (kernel, shown, _) = boot(options, INSTALL)?;
+    let mut statuses = shown.lines().filter(|line| line.starts_with('{'));
+    let mut status = |key: &str| -> Result<Value> {
+        let line = statuses.next().with_context(|| format!("nothing was installed:\n{shown}"))?;
+        Ok(serde_json::from_str::<Value>(line)?[key].take())
+    };
+    let (installed, undone) = (status("module")?, status("status")?);
+    let number = |of: &Value, key: &str| {
+        of[key].as_f64().with_context(|| format!("no {key} in what fettle says: {of}"))
+    };
+    let (install, undo) = (number(&installed, "install_ns")?, number(&undone, "remove_ns")?);
+    println!(
+        "kernel-tune: {}, {} functions: installed in {:.2} s, taken out in {:.2} s, stopped for {:.2} ms",
+        kernel.release,
+        number(&installed, "entries")?,
+        install / 1e9,
+        undo / 1e9,
+        number(&undone, "stopped_ns")? / 1e6,
+    );
+    Ok(install / 1e9 <= SECONDS && undo / 1e9 <= SECONDS)
+}
+
+fn show(asked: &Asked, load: &Load) -> bool {
+    let share = |of: fn(&Counts) -> u64, counts: &Counts| {
+        of(counts) as f64 / (of(&load.before) as f64).max(1.0)
+    };
+    for (name, counts) in
+        [("before", &load.before), ("installed", &load.installed), ("after", &load.after)]
+    {
+        println!(
+            "  {:<6} {name:<9} {:>10} instructions ({:+.2} %)  {:>8} misses ({:+.1} %)  {:>8} ({:+.1} %)  {:>8} jumps ({:+.1} %)",
+            load.name,
+            counts.kernel,
+            100.0 * (share(|c| c.kernel, counts) - 1.0),
+            counts.misses,
+            100.0 * (share(|c| c.misses, counts) - 1.0),
+            counts.small,
+            100.0 * (share(|c| c.small, counts) - 1.0),
+            counts.jumps,
+            100.0 * (share(|c| c.jumps, counts) - 1.0),
+        );
+    }
+    let misses = share(|c| c.misses, &load.installed);
+    let instructions = share(|c| c.kernel, &load.installed);
+    let noise = (share(|c| c.misses, &load.after) - 1.0)
+        .abs()
+        .max((share(|c| c.kernel, &load.after) - 1.0).abs());
+    let mut right = true;
+    let mut ask = |what: &str, value: f64, most: f64| {
+        if value > most {
+            println!("  {}: {what} {value:.3}, asked {most:.3} at most", load.name);
+            right = false;
+        }
+    };
+    ask("misses", misses, asked.misses);
+    ask("instructions", instructions, INSTRUCTIONS);
+    ask("difference after the undo", noise, NOISE);
+    right
+}
