@@ -10,11 +10,12 @@ pub enum Error {
     /// Of another machine.
     #[error("{0}, neither MIPS32 nor RV32; compile with mipsel-linux-gnu-gcc -static")]
     NotMips32(String),
-    /// Of a machine from which only programs for Java are made.
-    #[error(
-        "an RV32 program, which becomes a program for Java only: leave out --target and --export"
-    )]
-    ProgramsOnly,
+    /// Of a machine that only Java, of all targets, is given the programs of.
+    #[error("an RV32 program, which becomes a jar for Java only: leave out --target")]
+    JavaOnly,
+    /// A library for processors with half of the registers.
+    #[error("an RV32E library, whose functions Java cannot call; compile it for rv32i (-mabi=ilp32)")]
+    Embedded,
     /// Needs a loader.
     #[error("a dynamic executable or shared library; link with -static -no-pie")]
     Dynamic,

@@ -16,6 +16,9 @@ const COMPRESSED_CODE: u32 = 0x0200_0000 | 0x0400_0000;
 /// A flag of the header: code for floating-point registers that all have 64 bits.
 const WIDE_REGISTERS: u32 = 0x200;
 
+/// A flag of the header: code for RISC-V with half of the integer registers.
+const FEW_REGISTERS: u32 = 0x8;
+
 /// Heap and stack of a program that does not say how much it has.
 const DEFAULT_HEAP: u32 = 16 << 20;
 
@@ -127,6 +130,8 @@ pub struct Image {
     pub odd: OddRegisters,
     /// Its calling convention, which says the machine, too.
     pub convention: Convention,
+    /// Whether it has six registers for integer arguments where others of its machine have eight.
+    pub few_arguments: bool,
     /// Whether all of it lies from 2 GB on, as on boards that have their memory there.
     pub high: bool,
     /// One past the last address that a program without a kernel uses; 0 where a kernel says that.
@@ -189,6 +194,7 @@ impl Image {
                 _ => OddRegisters::Registers,
             },
             convention,
+            few_arguments: convention == Convention::RiscV && flags.0 & FEW_REGISTERS != 0,
             high: !pieces.is_empty() && pieces.iter().all(|piece| piece.address >= 1 << 31),
             memory_top: 0,
             pieces,

@@ -177,7 +177,8 @@ impl Model {
                 }
             }
         }
-        (self.ty(&argument.ty, function, false), "", false)
+        let how = if is_narrow(&argument.ty) { "u" } else { "" };
+        (self.ty(&argument.ty, function, false), how, false)
     }
 
     /// The type of a value that stands alone.
@@ -252,6 +253,8 @@ impl Model {
         }
         let result = match &prototype.result {
             CType::Void => JType::Void,
+            // Java's byte and short have a sign.
+            other if is_narrow(other) => JType::Int,
             other => scalar(other).unwrap_or(JType::Int),
         };
         let types =
@@ -273,6 +276,11 @@ impl Model {
         self.functionals.push(Functional { name: name.clone(), parameters, result });
         name
     }
+}
+
+/// Whether a type has fewer bits than a register and no sign: others of its bits have to be nought.
+fn is_narrow(ty: &CType) -> bool {
+    matches!(ty, CType::Int { bytes: 1 | 2, unsigned: true, .. })
 }
 
 /// The letter of the elements that a pointer leads to, if they are numbers.

@@ -72,6 +72,9 @@ impl Options {
         if self.exports.is_empty() {
             return Ok(Vec::new());
         }
+        if image.few_arguments {
+            return Err(Error::Embedded);
+        }
         let mut found = Vec::new();
         // Strings and arrays are copied to memory of these.
         let memory = ["malloc", "free"].map(str::to_owned);

@@ -188,9 +188,8 @@ fn prune(function: &mut Function) {
 /// Translates a program.
 pub fn translate(image: &Image, options: &Options) -> Result<Translated, Error> {
     let exported = options.exported(image)?;
-    let plain = options.target == Target::Java && exported.is_empty();
-    if image.convention == Convention::RiscV && !plain {
-        return Err(Error::ProgramsOnly);
+    if image.convention == Convention::RiscV && options.target != Target::Java {
+        return Err(Error::JavaOnly);
     }
     let lifted = lift(image, &exported);
     let mut report = Report {

@@ -2,46 +2,13 @@
 
 mod common;
 
-use std::path::Path;
 use std::process::Command;
 
-use common::output;
+use common::{BOARD, LOW, compile_riscv, output};
 use fettle_jar::{Image, METHOD_MAX, Options, translate, write};
-
-/// Where QEMU's board has its memory: the first 4 MB are the program's, the rest is heap and stack.
-const BOARD: [&str; 4] = [
-    "-Wl,--defsym=__flash=0x80000000",
-    "-Wl,--defsym=__flash_size=0x400000",
-    "-Wl,--defsym=__ram=0x80400000",
-    "-Wl,--defsym=__ram_size=0x400000",
-];
-
-/// The same below 2 GB.
-const LOW: [&str; 4] = [
-    "-Wl,--defsym=__flash=0x10000",
-    "-Wl,--defsym=__flash_size=0x400000",
-    "-Wl,--defsym=__ram=0x800000",
-    "-Wl,--defsym=__ram_size=0x400000",
-];
 
 const ISAS: [[&str; 2]; 2] =
     [["-march=rv32imac", "-mabi=ilp32"], ["-march=rv32imafdc", "-mabi=ilp32d"]];
-
-fn build(file: &str, isa: [&str; 2], options: &[&str], place: &[&str], program: &Path) {
-    let compiled = output(
-        Command::new("riscv64-unknown-elf-gcc")
-            .args(["--specs=picolibc.specs", "--oslib=semihost", "--crt0=hosted", "-std=gnu17"])
-            .args(["-w", "-DPICOLIBC_DOUBLE_PRINTF_SCANF"])
-            .args(isa)
-            .args(options)
-            .args(place)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(file))
-            .arg("-o")
-            .arg(program)
-            .arg("-lm"),
-    );
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-}
 
 fn same(file: &str, options: &[&str]) {
     if let Some(reason) = &*common::RISCV_MISSING {
@@ -51,7 +18,7 @@ fn same(file: &str, options: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for isa in ISAS {
         let board = folder.path().join("board");
-        build(file, isa, options, &BOARD, &board);
+        compile_riscv(file, isa, options, &BOARD, &board);
         let expected = output(
             Command::new("qemu-system-riscv32")
                 .args(["-machine", "virt", "-bios", "none", "-display", "none"])
@@ -60,7 +27,7 @@ fn same(file: &str, options: &[&str]) {
                 .arg(&board),
         );
         let low = folder.path().join("low");
-        build(file, isa, options, &LOW, &low);
+        compile_riscv(file, isa, options, &LOW, &low);
         for program in [board, low] {
             let bytes = std::fs::read(&program).expect("the compiler wrote it");
             let image = Image::parse(&bytes).expect("a static program");

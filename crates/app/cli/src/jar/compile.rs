@@ -26,8 +26,8 @@ pub struct Compiler<'a> {
     pub prefix: &'a str,
     /// What they are given beside the files.
     pub flags: &'a [String],
-    /// Whether Java calls the functions.
-    pub library: bool,
+    /// The functions that Java calls, if it is to call any.
+    pub exports: &'a [String],
     /// Whether the program is for a device, on which unused addresses cost memory.
     pub small: bool,
 }
@@ -62,7 +62,7 @@ impl Compiler<'_> {
         std::fs::create_dir_all(&include).context("making a temporary folder")?;
         std::fs::write(include.join("java.h"), HEADER).context("writing a temporary file")?;
         let mut files = files.to_vec();
-        if self.library {
+        if !self.exports.is_empty() {
             let file = folder.join("fettle_library.c");
             std::fs::write(&file, LIBRARY).context("writing a temporary file")?;
             files.push(file);
@@ -96,6 +96,8 @@ impl Compiler<'_> {
             .args(&objects)
             .arg("-o")
             .arg(&program);
+        // Linkers drop what nothing refers to.
+        command.args(self.exports.iter().map(|name| format!("-Wl,-u,{name}")));
         // Libraries stand behind what needs them.
         command.args(self.flags.iter().filter(|flag| flag.starts_with("-l")));
         self.finish(&mut command, "linking")?;

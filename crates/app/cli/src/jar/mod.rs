@@ -1,4 +1,4 @@
-//! `fettle jar`: MIPS programs as jars.
+//! `fettle jar`: MIPS and RISC-V programs as jars.
 
 mod arguments;
 mod compile;
@@ -60,9 +60,8 @@ fn executable(args: &Args, folder: &Path) -> anyhow::Result<PathBuf> {
         }
         return Ok(only.clone());
     }
-    let library = !args.export.is_empty();
     let small = args.target == Target::Cldc;
-    let compiler = compile::Compiler { prefix: &args.cross, flags: &args.flags, library, small };
+    let compiler = compile::Compiler { prefix: &args.cross, flags: &args.flags, exports: &args.export, small };
     compiler.run(&args.files, folder)
 }
 

@@ -18,6 +18,8 @@ pub enum CType {
         bytes: u64,
         /// Whether it is a character.
         character: bool,
+        /// Whether it has no sign.
+        unsigned: bool,
     },
     /// A floating-point number of so many bytes.
     Float(u64),
@@ -157,19 +159,27 @@ impl<'a> Prototypes<'a> {
             | gimli::DW_TAG_volatile_type
             | gimli::DW_TAG_restrict_type
             | gimli::DW_TAG_atomic_type => self.type_of(unit, entry, depth + 1),
-            gimli::DW_TAG_enumeration_type => CType::Int { bytes, character: false },
+            gimli::DW_TAG_enumeration_type => CType::Int { bytes, character: false, unsigned: false },
             gimli::DW_TAG_base_type => {
                 let encoding = number(gimli::DW_AT_encoding).unwrap_or(0);
                 match gimli::DwAte(encoding as u8) {
                     gimli::DW_ATE_boolean => CType::Bool,
                     gimli::DW_ATE_float => CType::Float(bytes),
-                    gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char => {
-                        CType::Int { bytes, character: true }
+                    encoding => {
+                        let character = matches!(
+                            encoding,
+                            gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char
+                        );
+                        let unsigned = matches!(
+                            encoding,
+                            gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char
+                        );
+                        let known = character || unsigned || encoding == gimli::DW_ATE_signed;
+                        match known {
+                            true => CType::Int { bytes, character, unsigned },
+                            false => CType::Other,
+                        }
                     }
-                    gimli::DW_ATE_signed | gimli::DW_ATE_unsigned => {
-                        CType::Int { bytes, character: false }
-                    }
-                    _ => CType::Other,
                 }
             }
             gimli::DW_TAG_pointer_type => {

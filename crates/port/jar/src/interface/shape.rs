@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn names_of_lengths() {
         let is = |array, name: &str, bytes| {
-            let ty = CType::Int { bytes, character: false };
+            let ty = CType::Int { bytes, character: false, unsigned: true };
             is_length(array, &Parameter { name: name.into(), ty })
         };
         assert!(is("source", "sourceLen", 4) && is("values", "nvalues", 4) && is("buf", "n", 4));

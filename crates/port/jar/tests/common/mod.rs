@@ -102,6 +102,45 @@ pub fn compile(machine: &Machine, file: &str, options: &[&str], folder: &Path) -
     program
 }
 
+/// Where QEMU's board has its memory: the first 4 MB are the program's, the rest is heap and stack.
+pub const BOARD: [&str; 4] = [
+    "-Wl,--defsym=__flash=0x80000000",
+    "-Wl,--defsym=__flash_size=0x400000",
+    "-Wl,--defsym=__ram=0x80400000",
+    "-Wl,--defsym=__ram_size=0x400000",
+];
+
+/// The same below 2 GB.
+pub const LOW: [&str; 4] = [
+    "-Wl,--defsym=__flash=0x10000",
+    "-Wl,--defsym=__flash_size=0x400000",
+    "-Wl,--defsym=__ram=0x800000",
+    "-Wl,--defsym=__ram_size=0x400000",
+];
+
+/// Compiles a program for a board of RISC-V.
+pub fn compile_riscv(
+    file: &str,
+    isa: [&str; 2],
+    options: &[&str],
+    place: &[&str],
+    program: &Path,
+) {
+    let compiled = output(
+        Command::new("riscv64-unknown-elf-gcc")
+            .args(["--specs=picolibc.specs", "--oslib=semihost", "--crt0=hosted", "-std=gnu17"])
+            .args(["-w", "-DPICOLIBC_DOUBLE_PRINTF_SCANF"])
+            .args(isa)
+            .args(options)
+            .args(place)
+            .arg(source(file))
+            .arg("-o")
+            .arg(program)
+            .arg("-lm"),
+    );
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+}
+
 pub fn translated(program: &Path) -> Vec<u8> {
     let bytes = std::fs::read(program).expect("the compiler wrote it");
     let image = Image::parse(&bytes).expect("a static program");

@@ -1,148 +1,87 @@
 package io.github.fettle.jvm;
 
-/**
- * The o32 calling convention: arguments are words at the stack pointer, the first four of them in
- * registers, 64-bit ones at a multiple of eight; the first two may be in floating-point registers.
- */
-final class Abi {
-    private Abi() {}
+/** A calling convention: where functions of C get their arguments and leave their results. */
+abstract class Abi {
+    /** Integer arguments that {@link GuestCode#call} passes; others are in the thread or on the stack. */
+    static final int PASSED = 4;
+
+    /** The convention of a program. */
+    static Abi of(ElfImage image) {
+        return image.isBare ? new Ilp32(image.floatSize) : new O32();
+    }
 
     /** Puts arguments together, for a call from Java. */
-    static final class Writer {
-        private final GuestThread t;
+    abstract static class Writer {
         private int[] words = new int[8];
-        private int count;
-        private int position;
-        private boolean allFloating = true;
 
-        Writer(GuestThread t) {
-            this.t = t;
-        }
+        /** How many words there are. */
+        protected int count;
 
-        private void word(int value) {
+        protected final void word(int value) {
             if (count == words.length) {
                 words = java.util.Arrays.copyOf(words, count * 2);
             }
             words[count++] = value;
         }
 
-        void addInt(int value) {
-            word(value);
-            next(false, 0);
-        }
+        /** Adds an integer of at most 32 bits, or an address. */
+        abstract void addInt(int value);
 
-        void addLong(long value) {
-            addPair(value);
-            next(false, 0);
-        }
+        abstract void addLong(long value);
 
-        void addFloat(float value) {
-            int bits = Float.floatToRawIntBits(value);
-            word(bits);
-            next(true, bits & 0xffff_ffffL);
-        }
+        abstract void addFloat(float value);
 
-        void addDouble(double value) {
-            long bits = Double.doubleToRawLongBits(value);
-            addPair(bits);
-            next(true, bits);
-        }
+        abstract void addDouble(double value);
 
-        /** Makes the next argument begin at a multiple of eight. */
-        void align() {
-            if (count % 2 != 0) {
-                word(0);
-            }
-        }
+        /** Adds the structure that a record stands for, which is in memory. */
+        abstract void addStructure(Class<?> type, int address);
 
-        private void addPair(long value) {
-            align();
-            boolean big = t.guest.bigEndian;
-            word((int) (big ? value >>> 32 : value));
-            word((int) (big ? value : value >>> 32));
-        }
-
-        private void next(boolean floating, long bits) {
-            allFloating &= floating;
-            if (allFloating && position == 0) {
-                t.f12 = bits;
-            } else if (allFloating && position == 1) {
-                t.f14 = bits;
-            }
-            position++;
-        }
-
-        int[] words() {
-            return java.util.Arrays.copyOf(words, Math.max(4, count));
+        /** Arguments outside of floating-point registers, for {@link Guest#call}. */
+        final int[] words() {
+            return java.util.Arrays.copyOf(words, count);
         }
     }
 
     /** Takes arguments apart, for a call from the guest. */
-    static final class Reader {
-        private final GuestThread t;
-        private final int sp;
-        private final int[] registers;
-        private int count;
-        private int position;
-        private boolean allFloating = true;
+    abstract static class Reader {
+        abstract int nextInt();
 
-        /** With floating-point arguments in these two registers. */
-        private final long f12;
+        abstract long nextLong();
 
-        private final long f14;
+        abstract float nextFloat();
 
-        Reader(GuestThread t, int sp, int a0, int a1, int a2, int a3, long f12, long f14) {
-            this.t = t;
-            this.sp = sp;
-            this.registers = new int[] {a0, a1, a2, a3};
-            this.f12 = f12;
-            this.f14 = f14;
-        }
-
-        private int word() {
-            int index = count++;
-            return index < 4 ? registers[index] : t.load(sp + index * 4);
-        }
-
-        private long pair() {
-            count += count % 2;
-            int first = word();
-            return t.pair(first, word());
-        }
-
-        private boolean inRegister(boolean floating) {
-            allFloating &= floating;
-            position++;
-            return allFloating && position <= 2;
-        }
-
-        private long register() {
-            return position == 1 ? f12 : f14;
-        }
-
-        int nextInt() {
-            inRegister(false);
-            return word();
-        }
-
-        long nextLong() {
-            inRegister(false);
-            return pair();
-        }
-
-        float nextFloat() {
-            int bits = word();
-            return Float.intBitsToFloat(inRegister(true) ? (int) register() : bits);
-        }
-
-        double nextDouble() {
-            long bits = pair();
-            return Double.longBitsToDouble(inRegister(true) ? register() : bits);
-        }
+        abstract double nextDouble();
     }
 
-    /** A 64-bit result from {@code v0} and {@code v1}. */
-    static long longResult(GuestThread t, long registers) {
-        return t.guest.bigEndian ? Long.rotateRight(registers, 32) : registers;
-    }
+    abstract Writer writer(GuestThread t);
+
+    /** Of a call by address, whose floating-point arguments are in the thread. */
+    abstract Reader reader(GuestThread t, int sp, int a0, int a1, int a2, int a3);
+
+    /**
+     * Puts the words that {@link GuestCode#call} does not pass where the function looks for them.
+     *
+     * @return the stack pointer, below {@code top}
+     */
+    abstract int place(GuestThread t, int top, int[] words);
+
+    /** Whether the caller of a function gives it memory for a structure as its result. */
+    abstract boolean returnsInMemory(Class<?> type);
+
+    /** Writes a structure that a function has returned in registers to memory. */
+    abstract void storeStructure(GuestThread t, long registers, Class<?> type, int address);
+
+    // Results in registers: of a function in C that Java called, and of one in Java.
+
+    abstract long toLong(GuestThread t, long registers);
+
+    abstract float toFloat(GuestThread t, long registers);
+
+    abstract double toDouble(GuestThread t, long registers);
+
+    abstract long ofLong(GuestThread t, long value);
+
+    abstract long ofFloat(GuestThread t, float value);
+
+    abstract long ofDouble(GuestThread t, double value);
 }

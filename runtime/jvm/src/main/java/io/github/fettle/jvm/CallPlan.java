@@ -9,6 +9,8 @@ final class CallPlan {
     private enum Kind {
         /** Java's argument; arrays are copied back. */
         VALUE,
+        /** Java's argument, a byte or a short, as an integer without a sign. */
+        UNSIGNED,
         /** Java's argument as a pointer that is only read. */
         POINTER,
         /** The length of an array. */
@@ -89,6 +91,8 @@ final class CallPlan {
     private static Argument argument(Library library, String word) {
         String rest = word.substring(1);
         switch (word.charAt(0)) {
+            case 'u':
+                return new Argument(Kind.UNSIGNED, Integer.parseInt(rest), 0, null);
             case '<':
                 return new Argument(Kind.POINTER, Integer.parseInt(rest), 0, null);
             case '#':
@@ -130,6 +134,7 @@ final class CallPlan {
         int size = result.isArray() ? Marshal.elementSize(result) : 0;
         int output = 0;
         int cell = 0;
+        int area = Platform.isRecord(result) ? copies.allocate(Math.max(8, Copies.size(result))) : 0;
         // Copies first: they call malloc, which may use the registers.
         for (int i = 0; i < arguments.length; i++) {
             Argument argument = arguments[i];
@@ -151,13 +156,12 @@ final class CallPlan {
                 int capacity = capacity(guest, arguments[i], values);
                 output = copies.allocate(Math.multiplyExact(capacity, size));
                 pointers[i] = output;
-                t.store(cell, capacity);
+                t.store(guest.index(cell), capacity);
             }
         }
-        Abi.Writer writer = new Abi.Writer(t);
-        int area = 0;
-        if (Platform.isRecord(result)) {
-            area = copies.allocate(Copies.size(result));
+        Abi.Writer writer = guest.abi.writer(t);
+        boolean inMemory = area != 0 && guest.abi.returnsInMemory(result);
+        if (inMemory) {
             writer.addInt(area);
         }
         for (int i = 0; i < arguments.length; i++) {
@@ -165,10 +169,12 @@ final class CallPlan {
             if (argument.kind == Kind.VALUE || argument.kind == Kind.POINTER) {
                 Class<?> type = types[argument.number];
                 if (argument.kind == Kind.VALUE && Platform.isRecord(type)) {
-                    addStructure(t, writer, type, pointers[i]);
+                    writer.addStructure(type, pointers[i]);
                 } else {
                     add(library, writer, type, values[argument.number], pointers[i]);
                 }
+            } else if (argument.kind == Kind.UNSIGNED) {
+                writer.addInt(unsigned(values[argument.number]));
             } else if (argument.kind == Kind.LENGTH) {
                 writer.addInt(length(values[argument.number]));
             } else {
@@ -186,16 +192,19 @@ final class CallPlan {
         if (output != 0) {
             return filled(copies, t, registers, output, cell);
         }
-        return area != 0
-                ? copies.read(result, area)
-                : Marshal.result(guest, registers, result);
+        if (area == 0) {
+            return Marshal.result(guest, registers, result);
+        } else if (!inMemory) {
+            guest.abi.storeStructure(t, registers, result, area);
+        }
+        return copies.read(result, area);
     }
 
     private Object filled(Copies copies, GuestThread t, long registers, int output, int cell) {
         if (checked && (int) registers != 0) {
             throw new GuestException(name + " returned " + (int) registers, null, null);
         }
-        int length = t.load(cell);
+        int length = t.load(t.guest.index(cell));
         if (length < 0 || length > t.memory.length) {
             throw new GuestException(name + " filled " + length + " elements", null, null);
         }
@@ -215,6 +224,11 @@ final class CallPlan {
             given[i] = argument.kind == Kind.LENGTH ? length(value) : ((Number) value).intValue();
         }
         return (int) guest.call(output.capacity, given);
+    }
+
+    private static int unsigned(Object value) {
+        int number = ((Number) value).intValue();
+        return value instanceof Byte ? number & 0xff : number & 0xffff;
     }
 
     private static int length(Object array) {
@@ -241,17 +255,6 @@ final class CallPlan {
             writer.addInt(library.callback(type, value));
         } else {
             writer.addInt(library.handles().add(value));
-        }
-    }
-
-    /** A structure that is passed by value is a row of words. */
-    private static void addStructure(
-            GuestThread t, Abi.Writer writer, Class<?> type, int address) {
-        if (Copies.alignment(type) == 8) {
-            writer.align();
-        }
-        for (int i = 0; i < Copies.size(type); i += 4) {
-            writer.addInt(t.load(address + i));
         }
     }
 }

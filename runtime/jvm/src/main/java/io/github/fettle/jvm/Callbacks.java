@@ -15,7 +15,9 @@ public final class Callbacks {
     /** A Java function with the guest's calling convention. */
     public interface Function {
         /**
-         * Called by the guest; arguments from the fifth on are at {@code sp + 16}.
+         * Called by the guest. Arguments from the fifth on are where its calling convention has
+         * them: at {@code sp + 16} on MIPS, in the thread's {@code a4} to {@code a7} and at {@code sp}
+         * on RISC-V.
          *
          * @return {@code v0 | v1 << 32}
          */
@@ -69,10 +71,13 @@ public final class Callbacks {
             throw new IndexOutOfBoundsException(
                     "call of 0x" + Integer.toHexString(address) + ", which is no function");
         }
+        int before = t.guest.enter(t, sp);
         try {
             return function.call(t, sp, a0, a1, a2, a3);
         } catch (RuntimeException | AssertionError e) {
             throw Unwinder.foreign(t, e);
+        } finally {
+            t.guest.leave(before);
         }
     }
 }

@@ -36,7 +36,7 @@ final class Copies implements AutoCloseable {
             return address;
         } else if (value instanceof Record) {
             int address = allocate(size(type));
-            write(address, (Record) value);
+            write(library.guest().index(address), (Record) value);
             return address;
         }
         int size = type.isArray() ? Marshal.elementSize(type) : 0;
@@ -45,72 +45,75 @@ final class Copies implements AutoCloseable {
         }
         int count = Array.getLength(value);
         int address = allocate(Math.multiplyExact(count, size));
+        int at = library.guest().index(address);
         if (value instanceof byte[]) {
-            System.arraycopy(value, 0, t.memory, address, count);
+            System.arraycopy(value, 0, t.memory, at, count);
             return address;
         }
         for (int i = 0; i < count; i++) {
-            store(address + i * size, Array.get(value, i));
+            store(at + i * size, Array.get(value, i));
         }
         return address;
     }
 
-    private void store(int address, Object value) {
+    private void store(int at, Object value) {
         if (value instanceof Integer) {
-            t.store(address, (Integer) value);
+            t.store(at, (Integer) value);
         } else if (value instanceof Short) {
-            t.storeShort(address, (Short) value);
+            t.storeShort(at, (Short) value);
         } else if (value instanceof Character) {
-            t.storeShort(address, (Character) value);
+            t.storeShort(at, (Character) value);
         } else if (value instanceof Float) {
-            t.store(address, Float.floatToRawIntBits((Float) value));
+            t.store(at, Float.floatToRawIntBits((Float) value));
         } else if (value instanceof Long) {
-            t.storeLong(address, (Long) value);
+            t.storeLong(at, (Long) value);
         } else if (value instanceof Double) {
-            t.storeLong(address, Double.doubleToRawLongBits((Double) value));
+            t.storeLong(at, Double.doubleToRawLongBits((Double) value));
         } else if (value instanceof Boolean) {
-            t.memory[address] = (byte) ((Boolean) value ? 1 : 0);
+            t.memory[at] = (byte) ((Boolean) value ? 1 : 0);
         } else if (value instanceof Byte) {
-            t.memory[address] = (Byte) value;
+            t.memory[at] = (Byte) value;
         } else {
-            t.store(address, value == null ? 0 : in(String.class, value));
+            t.store(at, value == null ? 0 : in(String.class, value));
         }
     }
 
+    /** Copies an array of the guest's to one of Java's. */
     void out(Object array, int address) {
+        int at = library.guest().index(address);
         if (array instanceof byte[]) {
             byte[] bytes = (byte[]) array;
-            System.arraycopy(t.memory, address, bytes, 0, bytes.length);
+            System.arraycopy(t.memory, at, bytes, 0, bytes.length);
         } else if (array instanceof int[]) {
             int[] a = (int[]) array;
-            Arrays.setAll(a, i -> t.load(address + i * 4));
+            Arrays.setAll(a, i -> t.load(at + i * 4));
         } else if (array instanceof long[]) {
             long[] a = (long[]) array;
-            Arrays.setAll(a, i -> t.loadLong(address + i * 8));
+            Arrays.setAll(a, i -> t.loadLong(at + i * 8));
         } else if (array instanceof double[]) {
             double[] a = (double[]) array;
-            Arrays.setAll(a, i -> Double.longBitsToDouble(t.loadLong(address + i * 8)));
+            Arrays.setAll(a, i -> Double.longBitsToDouble(t.loadLong(at + i * 8)));
         } else if (array instanceof float[]) {
             float[] a = (float[]) array;
             for (int i = 0; i < a.length; i++) {
-                a[i] = Float.intBitsToFloat(t.load(address + i * 4));
+                a[i] = Float.intBitsToFloat(t.load(at + i * 4));
             }
         } else if (array instanceof short[]) {
             short[] a = (short[]) array;
             for (int i = 0; i < a.length; i++) {
-                a[i] = (short) t.loadShort(address + i * 2);
+                a[i] = (short) t.loadShort(at + i * 2);
             }
         } else if (array instanceof char[]) {
             char[] a = (char[]) array;
             for (int i = 0; i < a.length; i++) {
-                a[i] = (char) t.loadShort(address + i * 2);
+                a[i] = (char) t.loadShort(at + i * 2);
             }
         }
     }
 
     // Records.
 
-    private static int memberSize(Class<?> type) {
+    static int memberSize(Class<?> type) {
         if (type == boolean.class || type == byte.class) {
             return 1;
         } else if (type == short.class || type == char.class) {
@@ -126,8 +129,8 @@ final class Copies implements AutoCloseable {
     /** The alignment of the structure that a record stands for. */
     static int alignment(Class<?> type) {
         int most = 1;
-        for (RecordComponent component : type.getRecordComponents()) {
-            most = Math.max(most, memberSize(component.getType()));
+        for (Class<?> member : members(type)) {
+            most = Math.max(most, memberSize(member));
         }
         return most;
     }
@@ -135,16 +138,26 @@ final class Copies implements AutoCloseable {
     /** The size of the structure that a record stands for. */
     static int size(Class<?> type) {
         int end = 0;
-        for (RecordComponent component : type.getRecordComponents()) {
-            int size = memberSize(component.getType());
+        for (Class<?> member : members(type)) {
+            int size = memberSize(member);
             end = (end + size - 1 & -size) + size;
         }
         int alignment = alignment(type);
         return end + alignment - 1 & -alignment;
     }
 
-    private void write(int address, Record record) {
-        int end = address;
+    /** The types of the members of the structure that a record stands for. */
+    static Class<?>[] members(Class<?> type) {
+        RecordComponent[] components = type.getRecordComponents();
+        Class<?>[] members = new Class<?>[components.length];
+        for (int i = 0; i < members.length; i++) {
+            members[i] = components[i].getType();
+        }
+        return members;
+    }
+
+    private void write(int at, Record record) {
+        int end = at;
         for (RecordComponent component : record.getClass().getRecordComponents()) {
             int size = memberSize(component.getType());
             end = end + size - 1 & -size;
@@ -155,12 +168,10 @@ final class Copies implements AutoCloseable {
 
     /** Makes a record of a structure. */
     Object read(Class<?> type, int address) {
-        RecordComponent[] components = type.getRecordComponents();
-        Class<?>[] types = new Class<?>[components.length];
-        Object[] values = new Object[components.length];
-        int end = address;
-        for (int i = 0; i < components.length; i++) {
-            types[i] = components[i].getType();
+        Class<?>[] types = members(type);
+        Object[] values = new Object[types.length];
+        int end = library.guest().index(address);
+        for (int i = 0; i < types.length; i++) {
             int size = memberSize(types[i]);
             end = end + size - 1 & -size;
             values[i] = member(types[i], end);
@@ -174,25 +185,25 @@ final class Copies implements AutoCloseable {
         }
     }
 
-    private Object member(Class<?> type, int address) {
+    private Object member(Class<?> type, int at) {
         if (type == boolean.class) {
-            return t.memory[address] != 0;
+            return t.memory[at] != 0;
         } else if (type == byte.class) {
-            return t.memory[address];
+            return t.memory[at];
         } else if (type == short.class) {
-            return (short) t.loadShort(address);
+            return (short) t.loadShort(at);
         } else if (type == char.class) {
-            return (char) t.loadShort(address);
+            return (char) t.loadShort(at);
         } else if (type == int.class) {
-            return t.load(address);
+            return t.load(at);
         } else if (type == long.class) {
-            return t.loadLong(address);
+            return t.loadLong(at);
         } else if (type == float.class) {
-            return Float.intBitsToFloat(t.load(address));
+            return Float.intBitsToFloat(t.load(at));
         } else if (type == double.class) {
-            return Double.longBitsToDouble(t.loadLong(address));
+            return Double.longBitsToDouble(t.loadLong(at));
         }
-        int text = t.load(address);
+        int text = t.load(at);
         return text == 0 ? null : GuestException.text(t, text);
     }
 

@@ -7,7 +7,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * A static MIPS executable: what its program headers say and the bytes that they load.
+ * A static MIPS or RISC-V executable: what its program headers say and the bytes that they load.
  *
  * <p>A translated jar carries the original file without its sections, so that the interpreter and
  * the translated code start from the same thing.
@@ -20,10 +20,16 @@ final class ElfImage {
     private static final int SEGMENT_INTERPRETER = 3;
     private static final int SEGMENT_HEADERS = 6;
 
+    /** By what the header's flags say of the calling convention: none, single, double, quadruple. */
+    private static final int[] FLOAT_SIZES = {0, 4, 8, 8};
+
     final boolean bigEndian;
 
     /** Whether the program has no kernel, and is loaded by the addresses of its copy in flash memory. */
     final boolean isBare;
+
+    /** The size of floating-point numbers that are arguments in registers of their own, of RISC-V. */
+    final int floatSize;
 
     /** What is taken from addresses: 0, or 2 GB where all memory lies from there on. */
     final int base;
@@ -77,6 +83,7 @@ final class ElfImage {
                 || (long) headerOffset + headerCount * 32L > bytes.length) {
             throw new IllegalArgumentException("program headers reach past the end of the file");
         }
+        floatSize = FLOAT_SIZES[file.getInt(36) >> 1 & 3];
         base = isBare ? lowestBit() : 0;
         int low = Integer.MAX_VALUE;
         int high = 0;

@@ -20,9 +20,12 @@ public final class Guest implements AutoCloseable {
     /** Memory behind the image at the start: enough for what a small program allocates. */
     private static final int FIRST_HEAP = 1 << 20;
 
+    /** Memory behind that of a program without a kernel: some words, and what stands for exceptions. */
+    private static final int SPARE = 16 + GuestThread.STAND_INS_SIZE;
+
     static final String CLASS = Guest.class.getName();
 
-    /** The whole memory: a guest address is an index. */
+    /** The whole memory; {@link #index} says where an address is. */
     public byte[] memory;
 
     /** Set by another thread when something waits for {@link Signals#poll}. */
@@ -32,6 +35,7 @@ public final class Guest implements AutoCloseable {
     final GuestCode code;
     final ElfImage image;
     final boolean bigEndian;
+    final Abi abi;
     final int limit;
     final MemoryMap map;
     final Vfs vfs;
@@ -61,12 +65,13 @@ public final class Guest implements AutoCloseable {
         this.image = image;
         this.options = options;
         bigEndian = image.bigEndian;
+        abi = Abi.of(image);
         fuel = options.fuel;
         int size = image.isBare
                 ? Math.max(code.memoryTop() ^ image.base, image.end)
                 : MemoryMap.roundUp(image.end) + FIRST_HEAP;
         limit = Math.max(options.memoryLimit, size);
-        memory = new byte[image.isBare ? size + 4 : size];
+        memory = new byte[image.isBare ? size + SPARE : size];
         image.load(memory);
         map = new MemoryMap(this, image.end);
         vfs = new Vfs(options);
@@ -112,7 +117,13 @@ public final class Guest implements AutoCloseable {
      * <p>Afterwards the guest's functions can be called by {@link #call}.
      */
     public void initialize() throws IOException {
-        int sp = prepareStack();
+        int sp = 0;
+        if (image.isBare) {
+            // It sets its stack pointer itself, to the end of its memory.
+            stackTop = code.memoryTop();
+        } else {
+            sp = prepareStack();
+        }
         first.carrier = Thread.currentThread();
         try {
             code.call(first, image.entry, sp, 0, 0, 0, 0);
@@ -125,17 +136,12 @@ public final class Guest implements AutoCloseable {
         }
     }
 
-    /** Calls a guest function by address with up to any number of integer arguments. */
+    /** Calls a guest function by address with any number of integer arguments. */
     public long call(int address, int... arguments) {
         GuestThread t = first;
         t.carrier = Thread.currentThread();
-        int[] a = Arrays.copyOf(arguments, Math.max(4, arguments.length));
-        int sp = stackTop - Math.max(16, a.length * 4) & -8;
-        for (int i = 4; i < a.length; i++) {
-            t.store(sp + i * 4, a[i]);
-        }
-        int saved = stackTop;
-        stackTop = sp; // a callback that calls the guest again must not write over this frame
+        int sp = abi.place(t, stackTop, arguments);
+        int[] a = Arrays.copyOf(arguments, Abi.PASSED);
         try {
             return code.call(t, address, sp, a[0], a[1], a[2], a[3]);
         } catch (GuestThrow e) {
@@ -147,9 +153,30 @@ public final class Guest implements AutoCloseable {
             throw new GuestException("the guest ended: " + e.getMessage(), null, null);
         } catch (IndexOutOfBoundsException e) {
             throw new GuestException("the guest used an address outside its memory", null, e);
-        } finally {
-            stackTop = saved;
         }
+    }
+
+    /** Where in the memory an address is. */
+    public int index(int address) {
+        return address ^ image.base;
+    }
+
+    /**
+     * Says that Java is called by the guest: what it calls in turn must not write over the frames above
+     * a stack pointer.
+     *
+     * @return what to give to {@link #leave} afterwards
+     */
+    int enter(GuestThread t, int sp) {
+        int before = stackTop;
+        if (t == first) {
+            stackTop = sp;
+        }
+        return before;
+    }
+
+    void leave(int before) {
+        stackTop = before;
     }
 
     /** Asks the guest to end, from another Java thread, at its next poll or system call. */

@@ -6,7 +6,7 @@ public abstract class GuestCode {
      * Calls the function at an address and returns when it does.
      *
      * <p>Thread starts, signal handlers and callbacks from Java come this way. Arguments from the
-     * fifth on stand at {@code sp + 16}, as the calling convention says.
+     * fifth on are where the calling convention has them.
      *
      * @return {@code v0 | v1 << 32}
      */

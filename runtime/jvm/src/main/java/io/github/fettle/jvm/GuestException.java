@@ -87,12 +87,14 @@ public final class GuestException extends RuntimeException {
         return false;
     }
 
+    /** The string at an address. */
     static String text(GuestThread t, int address) {
-        int end = address;
-        while (t.memory[end] != 0 && end - address < LONGEST_TEXT) {
+        int start = t.guest.index(address);
+        int end = start;
+        while (t.memory[end] != 0 && end - start < LONGEST_TEXT) {
             end++;
         }
-        return new String(t.memory, address, end - address, StandardCharsets.UTF_8);
+        return new String(t.memory, start, end - start, StandardCharsets.UTF_8);
     }
 
     /** What libstdc++ prints before it calls {@code abort}. */

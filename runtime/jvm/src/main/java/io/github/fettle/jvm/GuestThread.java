@@ -7,6 +7,9 @@ public final class GuestThread {
 
     private static final int STAND_IN_SIZE = 256;
 
+    /** Memory that they take together. */
+    static final int STAND_INS_SIZE = STAND_INS * STAND_IN_SIZE;
+
     public final Guest guest;
 
     /**
@@ -100,9 +103,12 @@ public final class GuestThread {
 
     /** Gives an exception of Java an address in the guest's memory; 0 if there is no memory left. */
     int standIn(Throwable e) {
-        if (standIns == 0) {
+        if (standIns == 0 && guest.image.isBare) {
+            // Nothing of the program is there.
+            standIns = guest.index(memory.length - STAND_INS_SIZE - 8 & -8);
+        } else if (standIns == 0) {
             try {
-                standIns = guest.map.map(this, STAND_INS * STAND_IN_SIZE);
+                standIns = guest.map.map(this, STAND_INS_SIZE);
             } catch (Errno none) {
                 return 0;
             }

@@ -43,12 +43,13 @@ final class Imports {
         Target target = target(t, record);
         long f12 = target.floats ? t.loadLong(sp) : 0;
         long f14 = target.floats ? t.loadLong(sp + 8) : 0;
-        Abi.Reader reader = new Abi.Reader(t, sp, a0, a1, a2, a3, f12, f14);
+        Abi.Reader reader = new O32.Arguments(t, sp, a0, a1, a2, a3, f12, f14);
         Object[] arguments = new Object[target.types.length];
         for (int i = 0; i < arguments.length; i++) {
             arguments[i] = Marshal.read(guest, reader, target.types[i]);
         }
         Object value;
+        int before = guest.enter(t, sp);
         try {
             value = target.handle.invokeWithArguments(arguments);
         } catch (RuntimeException | AssertionError e) {
@@ -59,6 +60,8 @@ final class Imports {
             Throwable checked =
                     new GuestException("Java method called by the guest failed: " + e, null, e);
             throw Unwinder.foreign(t, checked);
+        } finally {
+            guest.leave(before);
         }
         long result = Marshal.result(t, value);
         if (target.floats) {

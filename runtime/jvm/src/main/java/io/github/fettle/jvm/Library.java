@@ -131,8 +131,7 @@ public final class Library implements AutoCloseable {
         return callbacks.computeIfAbsent(
                 lambda,
                 key -> guest.callbacks.add((thread, sp, a0, a1, a2, a3) -> {
-                    Abi.Reader reader = new Abi.Reader(
-                            thread, sp, a0, a1, a2, a3, thread.f12, thread.f14);
+                    Abi.Reader reader = guest.abi.reader(thread, sp, a0, a1, a2, a3);
                     Object[] arguments = new Object[types.length];
                     for (int i = 0; i < types.length; i++) {
                         arguments[i] = Marshal.read(guest, reader, types[i]);
@@ -192,8 +191,9 @@ public final class Library implements AutoCloseable {
     public int string(String text) {
         byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
         int address = malloc(bytes.length + 1);
-        System.arraycopy(bytes, 0, t.memory, address, bytes.length);
-        t.memory[address + bytes.length] = 0;
+        int at = guest.index(address);
+        System.arraycopy(bytes, 0, t.memory, at, bytes.length);
+        t.memory[at + bytes.length] = 0;
         return address;
     }
 
@@ -204,13 +204,14 @@ public final class Library implements AutoCloseable {
 
     /** Copies bytes out of the guest's memory. */
     public byte[] bytes(int address, int length) {
-        java.util.Objects.checkFromIndexSize(address, length, t.memory.length);
-        return Arrays.copyOfRange(t.memory, address, address + length);
+        int at = guest.index(address);
+        java.util.Objects.checkFromIndexSize(at, length, t.memory.length);
+        return Arrays.copyOfRange(t.memory, at, at + length);
     }
 
     /** Copies bytes into the guest's memory. */
     public void write(int address, byte[] bytes) {
-        System.arraycopy(bytes, 0, t.memory, address, bytes.length);
+        System.arraycopy(bytes, 0, t.memory, guest.index(address), bytes.length);
     }
 
     private void closeUnchecked() {

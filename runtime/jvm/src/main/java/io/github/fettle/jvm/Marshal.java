@@ -33,7 +33,7 @@ final class Marshal {
         return type.cast(guest.handles.get(word));
     }
 
-    /** The registers of a result that Java gives to the guest; {@code f0} is set beside. */
+    /** The registers of a result that Java gives to the guest; floating-point ones are set beside. */
     static long result(GuestThread t, Object value) {
         if (value == null) {
             return 0;
@@ -42,13 +42,11 @@ final class Marshal {
         } else if (value instanceof Character) {
             return (Character) value;
         } else if (value instanceof Float) {
-            t.f0 = Float.floatToRawIntBits((Float) value) & 0xffff_ffffL;
-            return 0;
+            return t.guest.abi.ofFloat(t, (Float) value);
         } else if (value instanceof Double) {
-            t.f0 = Double.doubleToRawLongBits((Double) value);
-            return 0;
+            return t.guest.abi.ofDouble(t, (Double) value);
         } else if (value instanceof Long) {
-            return Abi.longResult(t, (Long) value);
+            return t.guest.abi.ofLong(t, (Long) value);
         } else if (value instanceof Number) {
             return ((Number) value).intValue() & 0xffff_ffffL;
         }
@@ -64,11 +62,11 @@ final class Marshal {
         } else if (type == int.class) {
             return word;
         } else if (type == long.class) {
-            return Abi.longResult(t, registers);
+            return guest.abi.toLong(t, registers);
         } else if (type == float.class) {
-            return Float.intBitsToFloat((int) t.f0);
+            return guest.abi.toFloat(t, registers);
         } else if (type == double.class) {
-            return Double.longBitsToDouble(t.f0);
+            return guest.abi.toDouble(t, registers);
         } else if (type == boolean.class) {
             return word != 0;
         } else if (type == byte.class) {

@@ -74,7 +74,7 @@ final class Semihost {
 
     /** Where in the array an address is. */
     private static int at(GuestThread t, int address) {
-        return address ^ t.guest.image.base;
+        return t.guest.index(address);
     }
 
     private static int dispatch(GuestThread t, int operation, int parameters) throws IOException {
@@ -197,7 +197,7 @@ final class Semihost {
     }
 
     private static int readCharacter(GuestThread t) throws IOException {
-        // Memory has a spare word behind what the program uses.
+        // Memory has a spare word behind all that the program uses.
         int scratch = t.memory.length - 1;
         return FileCalls.read(t, 0, scratch, 1) == 1 ? t.memory[scratch] & 255 : -1;
     }

@@ -33,7 +33,7 @@ final class Trampoline {
 
     /** Whether a trampoline is at an address. */
     static boolean isAt(GuestThread t, int address) {
-        int at = address ^ t.guest.image.base;
+        int at = t.guest.index(address);
         boolean isBare = t.guest.image.isBare;
         if (at <= 0 || at % 4 != 0 || at > t.memory.length - (isBare ? BARE_SIZE : SIZE)) {
             return false;
@@ -54,7 +54,7 @@ final class Trampoline {
 
     /** Does what the trampoline at an address does. */
     static long call(GuestThread t, int address, int sp, int a0, int a1, int a2, int a3) {
-        int at = address ^ t.guest.image.base;
+        int at = t.guest.index(address);
         int function;
         if (t.guest.image.isBare) {
             t.chain = sum(t, at, at + 8);

@@ -148,10 +148,11 @@ public final class Unwinder {
         if (exception == 0) {
             return new GuestThrow(t.guest, 0, e, false);
         }
-        Arrays.fill(t.memory, exception, exception + 24, (byte) 0);
+        int at = t.guest.index(exception);
+        Arrays.fill(t.memory, at, at + 24, (byte) 0);
         byte[] name = {'F', 'T', 'T', 'L', 'J', 'A', 'V', 'A'};
-        System.arraycopy(name, 0, t.memory, exception, name.length);
-        t.store(exception + FREE, 0);
+        System.arraycopy(name, 0, t.memory, at, name.length);
+        t.store(at + FREE, 0);
         return new GuestThrow(t.guest, exception, e, false);
     }
 
