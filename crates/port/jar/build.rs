@@ -63,7 +63,8 @@ fn compile(runtime: &Runtime, folder: &Path, out: &Path) -> String {
         .unwrap_or_else(|| "javac".into());
     let compiled = Command::new(javac)
         .args(["--release", runtime.release, "-proc:none", "-g:source,lines", "-nowarn"])
-        .args(["-Xlint:none", "-d"])
+        // Texts that are put together by `invokedynamic` take longer than a short program.
+        .args(["-XDstringConcat=inline", "-Xlint:none", "-d"])
         .arg(&classes)
         .args(&files)
         .output();

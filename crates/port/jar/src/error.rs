@@ -14,7 +14,9 @@ pub enum Error {
     #[error("an RV32 program, which becomes a jar for Java only: leave out --target")]
     JavaOnly,
     /// A library for processors with half of the registers.
-    #[error("an RV32E library, whose functions Java cannot call; compile it for rv32i (-mabi=ilp32)")]
+    #[error(
+        "an RV32E library, whose functions Java cannot call; compile it for rv32i (-mabi=ilp32)"
+    )]
     Embedded,
     /// Needs a loader.
     #[error("a dynamic executable or shared library; link with -static -no-pie")]

@@ -143,9 +143,21 @@ fn risc_v() {
         (["-march=rv32imafdc", "-mabi=ilp32d"], &BOARD),
     ] {
         for level in ["-O2", "-O0"] {
-            compile_riscv("interface.c", isa, &[level, "-g", "-Wl,--no-gc-sections,-u,malloc,-u,free"], place, &program);
+            compile_riscv(
+                "interface.c",
+                isa,
+                &[level, "-g", "-Wl,--no-gc-sections,-u,malloc,-u,free"],
+                place,
+                &program,
+            );
             assert_eq!(said(&program, &options(&EXPORTS), "Interface"), EXPECTED, "{isa:?}");
-            compile_riscv("arguments.c", isa, &[level, "-g", "-Wl,--no-gc-sections,-u,malloc,-u,free"], place, &program);
+            compile_riscv(
+                "arguments.c",
+                isa,
+                &[level, "-g", "-Wl,--no-gc-sections,-u,malloc,-u,free"],
+                place,
+                &program,
+            );
             assert_eq!(said(&program, &options(&ARGUMENTS), "Arguments"), PASSED, "{isa:?}");
         }
     }

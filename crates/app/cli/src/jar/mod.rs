@@ -61,7 +61,8 @@ fn executable(args: &Args, folder: &Path) -> anyhow::Result<PathBuf> {
         return Ok(only.clone());
     }
     let small = args.target == Target::Cldc;
-    let compiler = compile::Compiler { prefix: &args.cross, flags: &args.flags, exports: &args.export, small };
+    let compiler =
+        compile::Compiler { prefix: &args.cross, flags: &args.flags, exports: &args.export, small };
     compiler.run(&args.files, folder)
 }
 

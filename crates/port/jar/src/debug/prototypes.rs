@@ -74,6 +74,20 @@ pub struct Prototypes<'a> {
     dwarf: gimli::Dwarf<Slice<'a>>,
 }
 
+/// A type without parts, by its encoding.
+fn base_type(encoding: u64, bytes: u64) -> CType {
+    let (character, unsigned) = match gimli::DwAte(encoding as u8) {
+        gimli::DW_ATE_boolean => return CType::Bool,
+        gimli::DW_ATE_float => return CType::Float(bytes),
+        gimli::DW_ATE_signed_char => (true, false),
+        gimli::DW_ATE_unsigned_char => (true, true),
+        gimli::DW_ATE_signed => (false, false),
+        gimli::DW_ATE_unsigned => (false, true),
+        _ => return CType::Other,
+    };
+    CType::Int { bytes, character, unsigned }
+}
+
 type Unit<'a> = gimli::Unit<Slice<'a>>;
 type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 
@@ -159,29 +173,10 @@ impl<'a> Prototypes<'a> {
             | gimli::DW_TAG_volatile_type
             | gimli::DW_TAG_restrict_type
             | gimli::DW_TAG_atomic_type => self.type_of(unit, entry, depth + 1),
-            gimli::DW_TAG_enumeration_type => CType::Int { bytes, character: false, unsigned: false },
-            gimli::DW_TAG_base_type => {
-                let encoding = number(gimli::DW_AT_encoding).unwrap_or(0);
-                match gimli::DwAte(encoding as u8) {
-                    gimli::DW_ATE_boolean => CType::Bool,
-                    gimli::DW_ATE_float => CType::Float(bytes),
-                    encoding => {
-                        let character = matches!(
-                            encoding,
-                            gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char
-                        );
-                        let unsigned = matches!(
-                            encoding,
-                            gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char
-                        );
-                        let known = character || unsigned || encoding == gimli::DW_ATE_signed;
-                        match known {
-                            true => CType::Int { bytes, character, unsigned },
-                            false => CType::Other,
-                        }
-                    }
-                }
+            gimli::DW_TAG_enumeration_type => {
+                CType::Int { bytes, character: false, unsigned: false }
             }
+            gimli::DW_TAG_base_type => base_type(number(gimli::DW_AT_encoding).unwrap_or(0), bytes),
             gimli::DW_TAG_pointer_type => {
                 let constant = self.is_constant(unit, entry);
                 CType::Pointer { to: Box::new(self.type_of(unit, entry, depth + 1)), constant }

@@ -119,13 +119,7 @@ pub const LOW: [&str; 4] = [
 ];
 
 /// Compiles a program for a board of RISC-V.
-pub fn compile_riscv(
-    file: &str,
-    isa: [&str; 2],
-    options: &[&str],
-    place: &[&str],
-    program: &Path,
-) {
+pub fn compile_riscv(file: &str, isa: [&str; 2], options: &[&str], place: &[&str], program: &Path) {
     let compiled = output(
         Command::new("riscv64-unknown-elf-gcc")
             .args(["--specs=picolibc.specs", "--oslib=semihost", "--crt0=hosted", "-std=gnu17"])

@@ -22,9 +22,6 @@ import java.util.Objects;
  * <p>All that only once some guest has a second thread: before, a comparison and a store do.
  */
 final class Atomics {
-    private static final boolean BY_HANDLE =
-            Memory.INT.isAccessModeSupported(VarHandle.AccessMode.COMPARE_AND_SET);
-
     private static boolean concurrent;
 
     private Atomics() {}
@@ -35,27 +32,40 @@ final class Atomics {
     }
 
     static boolean compareAndSet(
-            byte[] memory, int address, VarHandle handle, int seen, int value, ByteOrder order) {
+            byte[] memory, int address, int seen, int value, ByteOrder order) {
         if ((address & 3) != 0) {
             throw new IndexOutOfBoundsException("unaligned sc at 0x" + Integer.toHexString(address));
         }
         if (!concurrent) {
-            return plain(memory, address, handle, seen, value);
+            return plain(memory, address, seen, value, order);
         }
-        if (BY_HANDLE) {
+        if (Handles.ARE_ATOMIC) {
+            VarHandle handle =
+                    order == ByteOrder.BIG_ENDIAN ? MemoryBig.INT : Memory.Views.INT;
             return handle.compareAndSet(memory, address, seen, value);
         }
         Objects.checkFromIndexSize(address, 4, memory.length);
-        return Late.compareAndSet(memory, address, handle, seen, value, order);
+        return Late.compareAndSet(memory, address, seen, value, order);
     }
 
     private static boolean plain(
-            byte[] memory, int address, VarHandle handle, int seen, int value) {
-        if ((int) handle.get(memory, address) != seen) {
+            byte[] memory, int address, int seen, int value, ByteOrder order) {
+        boolean big = order == ByteOrder.BIG_ENDIAN;
+        int found = big ? MemoryBig.loadInt(memory, address) : Memory.loadInt(memory, address);
+        if (found != seen) {
             return false;
+        } else if (big) {
+            MemoryBig.storeInt(memory, address, value);
+        } else {
+            Memory.storeInt(memory, address, value);
         }
-        handle.set(memory, address, value);
         return true;
+    }
+
+    /** Whether handles compare and set, which a program with one thread does not ask. */
+    private static final class Handles {
+        static final boolean ARE_ATOMIC = Memory.Views.INT.isAccessModeSupported(
+                VarHandle.AccessMode.COMPARE_AND_SET);
     }
 
     /** What is looked for only when it is needed, since looking may warn. */
@@ -73,12 +83,12 @@ final class Atomics {
         }
 
         static boolean compareAndSet(
-                byte[] memory, int address, VarHandle handle, int seen, int value, ByteOrder order) {
+                byte[] memory, int address, int seen, int value, ByteOrder order) {
             if (UNSAFE != null) {
                 return byUnsafe(memory, address, swap(seen, order), swap(value, order));
             }
             synchronized (LOCKS[address >>> 2 & LOCKS.length - 1]) {
-                return plain(memory, address, handle, seen, value);
+                return plain(memory, address, seen, value, order);
             }
         }
 

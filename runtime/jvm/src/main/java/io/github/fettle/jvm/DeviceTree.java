@@ -1,29 +1,40 @@
 package io.github.fettle.jvm;
 
+import java.io.FileInputStream;
 import java.io.IOException;
 import java.security.SecureRandom;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.function.Supplier;
 
 /** {@code /dev}: the devices that programs open by name. */
 final class DeviceTree extends FileTree {
     private static final List<String> NAMES = List.of(
             "null", "zero", "full", "random", "urandom", "tty", "stdin", "stdout", "stderr");
 
-    private static final SecureRandom RANDOM = new SecureRandom();
+    /** Where the host has random numbers, which Java has by way of a hundred classes. */
+    private static final String HOST_RANDOM = "/dev/urandom";
 
-    private final Supplier<FileTable> files;
+    private final Vfs vfs;
 
-    DeviceTree(Supplier<FileTable> files) {
-        this.files = files;
+    DeviceTree(Vfs vfs) {
+        this.vfs = vfs;
     }
 
     static void random(byte[] to, int at, int length) {
         byte[] bytes = new byte[length];
-        RANDOM.nextBytes(bytes);
+        if (!isFilledByHost(bytes)) {
+            new SecureRandom().nextBytes(bytes);
+        }
         System.arraycopy(bytes, 0, to, at, length);
+    }
+
+    private static boolean isFilledByHost(byte[] bytes) {
+        try (FileInputStream host = new FileInputStream(HOST_RANDOM)) {
+            return host.readNBytes(bytes, 0, bytes.length) == bytes.length;
+        } catch (IOException e) {
+            return false;
+        }
     }
 
     @Override
@@ -47,7 +58,7 @@ final class DeviceTree extends FileTree {
             case "":
                 return new OpenDirectory(flags, () -> stat(""), () -> list(""));
             case "tty":
-                if (!files.get().get(0).isTerminal()) {
+                if (!vfs.files().get(0).isTerminal()) {
                     throw new Errno(Errno.ENXIO);
                 }
                 return shared(0);
@@ -66,7 +77,7 @@ final class DeviceTree extends FileTree {
     }
 
     private OpenFile shared(int descriptor) throws IOException {
-        OpenFile file = files.get().get(descriptor);
+        OpenFile file = vfs.files().get(descriptor);
         file.retain();
         return file;
     }

@@ -105,7 +105,7 @@ public final class Guest implements AutoCloseable {
      */
     public int run() throws IOException {
         int sp = image.isBare ? 0 : prepareStack();
-        threads.start(first, () -> code.call(first, image.entry, sp, 0, 0, 0, 0), true);
+        threads.start(first, image.entry, sp, 0);
         GuestExit end = threads.awaitEnd();
         close();
         return end.status;

@@ -2,6 +2,7 @@ package io.github.fettle.jvm;
 
 import java.io.IOException;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * Linux's system calls for o32 MIPS, in Java.
@@ -11,7 +12,7 @@ import java.util.concurrent.ConcurrentHashMap;
  */
 public final class Kernel {
     /** Calls that were asked for and are not there, with how often. */
-    static final ConcurrentHashMap<Integer, Integer> MISSING = new ConcurrentHashMap<>();
+    static final ConcurrentHashMap<Integer, AtomicInteger> MISSING = new ConcurrentHashMap<>();
 
     private Kernel() {}
 
@@ -114,7 +115,9 @@ public final class Kernel {
     }
 
     private static int missing(int number) throws Errno {
-        MISSING.merge(number, 1, Integer::sum);
+        AtomicInteger first = new AtomicInteger();
+        AtomicInteger count = MISSING.putIfAbsent(number, first);
+        (count == null ? first : count).incrementAndGet();
         throw new Errno(Errno.ENOSYS);
     }
 

@@ -19,13 +19,6 @@ import sun.misc.Unsafe;
  * check; newer JVMs (24 on) have the handles.
  */
 public final class Memory {
-    public static final VarHandle SHORT = view(short[].class);
-    public static final VarHandle CHAR = view(char[].class);
-    public static final VarHandle INT = view(int[].class);
-    public static final VarHandle LONG = view(long[].class);
-    public static final VarHandle FLOAT = view(float[].class);
-    public static final VarHandle DOUBLE = view(double[].class);
-
     /** The last Java whose Unsafe reads arrays without a warning. */
     private static final int LAST_UNSAFE = 23;
 
@@ -34,6 +27,22 @@ public final class Memory {
     private static final long BASE = Unsafe.ARRAY_BYTE_BASE_OFFSET;
 
     private Memory() {}
+
+    /** Handles for the JVMs that need them: making them takes longer than a short program. */
+    static final class Views {
+        static final VarHandle SHORT = view(short[].class);
+        static final VarHandle CHAR = view(char[].class);
+        static final VarHandle INT = view(int[].class);
+        static final VarHandle LONG = view(long[].class);
+        static final VarHandle FLOAT = view(float[].class);
+        static final VarHandle DOUBLE = view(double[].class);
+
+        private Views() {}
+
+        private static VarHandle view(Class<?> array) {
+            return MethodHandles.byteArrayViewVarHandle(array, ByteOrder.LITTLE_ENDIAN);
+        }
+    }
 
     /** Unsafe, where its accesses have this byte order and need no alignment; otherwise null. */
     private static Unsafe unsafe() {
@@ -56,52 +65,48 @@ public final class Memory {
         return BASE + Objects.checkIndex(address, memory.length - behind);
     }
 
-    private static VarHandle view(Class<?> array) {
-        return MethodHandles.byteArrayViewVarHandle(array, ByteOrder.LITTLE_ENDIAN);
-    }
-
     public static int loadInt(byte[] memory, int address) {
         return DIRECT
                 ? UNSAFE.getInt(memory, at(memory, address, 3))
-                : (int) INT.get(memory, address);
+                : (int) Views.INT.get(memory, address);
     }
 
     public static short loadShort(byte[] memory, int address) {
         return DIRECT
                 ? UNSAFE.getShort(memory, at(memory, address, 1))
-                : (short) SHORT.get(memory, address);
+                : (short) Views.SHORT.get(memory, address);
     }
 
     /** The unsigned half word. */
     public static int loadChar(byte[] memory, int address) {
         return DIRECT
                 ? UNSAFE.getChar(memory, at(memory, address, 1))
-                : (char) CHAR.get(memory, address);
+                : (char) Views.CHAR.get(memory, address);
     }
 
     public static long loadLong(byte[] memory, int address) {
         return DIRECT
                 ? UNSAFE.getLong(memory, at(memory, address, 7))
-                : (long) LONG.get(memory, address);
+                : (long) Views.LONG.get(memory, address);
     }
 
     public static float loadFloat(byte[] memory, int address) {
         return DIRECT
                 ? UNSAFE.getFloat(memory, at(memory, address, 3))
-                : (float) FLOAT.get(memory, address);
+                : (float) Views.FLOAT.get(memory, address);
     }
 
     public static double loadDouble(byte[] memory, int address) {
         return DIRECT
                 ? UNSAFE.getDouble(memory, at(memory, address, 7))
-                : (double) DOUBLE.get(memory, address);
+                : (double) Views.DOUBLE.get(memory, address);
     }
 
     public static void storeInt(byte[] memory, int address, int value) {
         if (DIRECT) {
             UNSAFE.putInt(memory, at(memory, address, 3), value);
         } else {
-            INT.set(memory, address, value);
+            Views.INT.set(memory, address, value);
         }
     }
 
@@ -109,7 +114,7 @@ public final class Memory {
         if (DIRECT) {
             UNSAFE.putShort(memory, at(memory, address, 1), (short) value);
         } else {
-            SHORT.set(memory, address, (short) value);
+            Views.SHORT.set(memory, address, (short) value);
         }
     }
 
@@ -117,7 +122,7 @@ public final class Memory {
         if (DIRECT) {
             UNSAFE.putLong(memory, at(memory, address, 7), value);
         } else {
-            LONG.set(memory, address, value);
+            Views.LONG.set(memory, address, value);
         }
     }
 
@@ -125,7 +130,7 @@ public final class Memory {
         if (DIRECT) {
             UNSAFE.putFloat(memory, at(memory, address, 3), value);
         } else {
-            FLOAT.set(memory, address, value);
+            Views.FLOAT.set(memory, address, value);
         }
     }
 
@@ -133,19 +138,19 @@ public final class Memory {
         if (DIRECT) {
             UNSAFE.putDouble(memory, at(memory, address, 7), value);
         } else {
-            DOUBLE.set(memory, address, value);
+            Views.DOUBLE.set(memory, address, value);
         }
     }
 
     /** What {@code ll} does. */
     public static int loadLinked(byte[] memory, int address) {
-        int value = (int) INT.get(memory, address);
+        int value = loadInt(memory, address);
         VarHandle.acquireFence();
         return value;
     }
 
     /** What {@code sc} does after an {@code ll} that saw {@code seen}, as a full fence. */
     public static boolean compareAndSet(byte[] memory, int address, int seen, int value) {
-        return Atomics.compareAndSet(memory, address, INT, seen, value, ByteOrder.LITTLE_ENDIAN);
+        return Atomics.compareAndSet(memory, address, seen, value, ByteOrder.LITTLE_ENDIAN);
     }
 }

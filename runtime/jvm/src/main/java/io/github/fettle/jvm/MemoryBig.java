@@ -79,6 +79,6 @@ public final class MemoryBig {
 
     /** What {@code sc} does after an {@code ll} that saw {@code seen}, as a full fence. */
     public static boolean compareAndSet(byte[] memory, int address, int seen, int value) {
-        return Atomics.compareAndSet(memory, address, INT, seen, value, ByteOrder.BIG_ENDIAN);
+        return Atomics.compareAndSet(memory, address, seen, value, ByteOrder.BIG_ENDIAN);
     }
 }

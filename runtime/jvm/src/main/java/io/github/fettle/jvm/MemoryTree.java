@@ -54,7 +54,12 @@ final class MemoryTree extends FileTree {
         Node node = root;
         for (String name : path.split("/")) {
             if (!name.isEmpty()) {
-                node = node.children.computeIfAbsent(name, key -> new Node(Flags.S_IFDIR | 0755));
+                Node child = node.children.get(name);
+                if (child == null) {
+                    child = new Node(Flags.S_IFDIR | 0755);
+                    node.children.put(name, child);
+                }
+                node = child;
             }
         }
     }

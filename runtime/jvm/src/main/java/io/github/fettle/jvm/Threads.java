@@ -75,21 +75,30 @@ final class Threads {
         child.stackBase = sp;
         int function = parent.load(sp);
         int argument = parent.load(sp + 4);
-        start(child, () -> guest.code.call(child, function, sp, argument, 0, 0, 0), false);
+        start(child, function, sp, argument);
         return child.id;
     }
 
-    void start(GuestThread t, java.util.function.LongSupplier body, boolean first) {
-        Thread thread = new Thread(
-                null, () -> body(t, body), "guest " + t.id, first ? FIRST_STACK : OTHER_STACK);
+    /** Starts a thread of Java's that calls a function. */
+    void start(GuestThread t, int function, int sp, int argument) {
+        // No lambda: the first one of a JVM takes longer than a short program.
+        Runnable body = new Runnable() {
+            @Override
+            public void run() {
+                body(t, function, sp, argument);
+            }
+        };
+        boolean first = t == guest.thread();
+        Thread thread =
+                new Thread(null, body, "guest " + t.id, first ? FIRST_STACK : OTHER_STACK);
         thread.setDaemon(true);
         t.carrier = thread;
         thread.start();
     }
 
-    private void body(GuestThread t, java.util.function.LongSupplier body) {
+    private void body(GuestThread t, int function, int sp, int argument) {
         try {
-            int status = (int) body.getAsLong();
+            int status = (int) guest.code.call(t, function, sp, argument, 0, 0, 0);
             leave(t, status);
         } catch (ThreadExit e) {
             leave(t, e.status);

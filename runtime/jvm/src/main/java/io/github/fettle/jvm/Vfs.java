@@ -89,7 +89,7 @@ final class Vfs {
                 ? options.name
                 : (workingDirectory.equals("/") ? "/" : workingDirectory + "/") + options.name;
         mount("/dev/shm", new MemoryTree());
-        mount("/dev", new DeviceTree(() -> files));
+        mount("/dev", new DeviceTree(this));
         boolean whole = grant.directory != null && grant.mount.equals("/");
         if (grant.directory != null) {
             mount(grant.mount, new HostTree(grant.directory, grant.writable));
@@ -109,6 +109,10 @@ final class Vfs {
         }
     }
 
+    FileTable files() {
+        return files;
+    }
+
     void setFiles(FileTable files) {
         this.files = files;
     }
@@ -119,8 +123,11 @@ final class Vfs {
     }
 
     private void mount(String at, FileTree tree) {
-        mounts.add(new Mount(at, tree));
-        mounts.sort((a, b) -> b.at.length() - a.at.length());
+        int longer = 0;
+        while (longer < mounts.size() && mounts.get(longer).at.length() >= at.length()) {
+            longer++;
+        }
+        mounts.add(longer, new Mount(at, tree));
     }
 
     /** A file that ends with the guest although its name looks like one of the host's, or null. */
