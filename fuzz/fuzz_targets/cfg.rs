@@ -3,7 +3,7 @@
 #![no_main]
 
 use fettle_image::{Image, LinkAddr};
-use fettle_types::LoadBias;
+use fettle_types::{FunctionIndex, LoadBias};
 use fettle_code::{Mode, Probing};
 use fettle_rewrite::{link, plan, LinkParameters, PlanOptions};
 use libfuzzer_sys::fuzz_target;
@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     let parameters = LinkParameters {
         text_at: LinkAddr(0x1000_0000),
         load_bias: LoadBias::NONE,
-        first_function: 0,
+        first_function: FunctionIndex(0),
         accumulators: 0x100_0000,
         counters: 0x200_0000,
         ring_bytes: 1 << 20,

@@ -14,6 +14,7 @@ use fettle_report::{Analysis, Options};
 use fettle_trace::{
     Clock, Finish, Function, Manifest, Module, Thread, Total, TraceWriter, open_or_recover,
 };
+use fettle_types::FunctionIndex;
 use libfuzzer_sys::fuzz_target;
 
 /// The files of a whole trace.
@@ -31,7 +32,7 @@ static WHOLE: LazyLock<Vec<(PathBuf, Vec<u8>)>> = LazyLock::new(|| {
     }
     let mut finish = Finish { manifest, ..Finish::default() };
     finish.modules.push(Module { path: "/fuzz".into(), ..Module::default() });
-    for (id, name) in [(0, "main"), (1, "_Z3addii")] {
+    for (id, name) in [(FunctionIndex(0), "main"), (FunctionIndex(1), "_Z3addii")] {
         finish.functions.push(Function { id, name: name.into(), ..Function::default() });
         finish.totals.push(Total { function: id, calls: 1, total_ns: 9, ..Total::default() });
     }

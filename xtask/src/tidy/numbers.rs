@@ -2,7 +2,8 @@
 //!
 //! A process and a thread are one kind of number to the kernel, and the first thread of a process has the
 //! process's. Where processes are stopped and changed, parameters and fields are `Pid` and `Tid`. What the loader adds
-//! to link addresses is no address, and a `LoadBias` everywhere. Slots and modules of a recording are both counted from 0.
+//! to link addresses is no address, and a `LoadBias` everywhere. Slots, modules and functions of a recording are all counted
+//! from 0.
 
 use std::sync::LazyLock;
 
@@ -25,8 +26,19 @@ struct Kind {
 /// Where numbers of processes and threads have types.
 const CHANGED: &[&str] = &["crates/process/live/", "crates/record/record/", "crates/tune/"];
 
-/// Where numbers of slots and modules have types; elsewhere they are those of a trace's tables, or of a list's own.
-const RECORDED: &[&str] = &["crates/record/record/"];
+/// Where slots have numbers: elsewhere they are a sensor's, a JVM's, or of a list that no other sees.
+const SLOTS: &[&str] = &["crates/record/record/"];
+
+/// Where modules and functions are those of a recording; elsewhere they are of a plan, a file or a source's own list.
+const RECORDED: &[&str] = &[
+    "crates/analyse/",
+    "crates/app/",
+    "crates/data/",
+    "crates/record/",
+    "crates/tune/compare/",
+    "crates/tune/tune/",
+    "crates/tune/tuned/",
+];
 
 const KINDS: &[Kind] = &[
     Kind {
@@ -47,25 +59,44 @@ const KINDS: &[Kind] = &[
         right: "fettle_types::LoadBias",
         folders: &["crates/", "fuzz/"],
     },
-    Kind {
-        names: "slot",
-        bare: "(?:u32|usize)",
-        right: "fettle_record::numbers::SlotIndex",
-        folders: RECORDED,
-    },
+    Kind { names: "slot", bare: "(?:u32|usize)", right: "fettle_types::SlotIndex", folders: SLOTS },
     Kind {
         names: "module",
         bare: "(?:u32|usize)",
-        right: "fettle_record::numbers::ModuleIndex",
+        right: "fettle_types::ModuleIndex",
+        folders: RECORDED,
+    },
+    Kind {
+        names: "function",
+        bare: "(?:u32|usize)",
+        right: "fettle_types::FunctionIndex",
         folders: RECORDED,
     },
 ];
 
-/// Files that have bare numbers of processes and threads, each with the reason.
-const BARE: &[(&str, &str)] = &[(
-    "crates/record/record/src/process_table.rs",
-    "tables by the numbers in the kernel's events, where idle threads have 0",
-)];
+/// Files that have bare numbers of some kinds, each with the reason.
+const BARE: &[(&str, &[&str], &str)] = &[
+    (
+        "crates/record/record/src/process_table.rs",
+        &["pids?", "tids?"],
+        "tables by the numbers in the kernel's events, where idle threads have 0",
+    ),
+    (
+        "crates/record/instrument/src/map.rs",
+        &["function"],
+        "the first of the numbers that an instrumented file's functions have in processes, and not in the trace",
+    ),
+    (
+        "crates/record/instrument/src/object/carry.rs",
+        &["function"],
+        "a place among the functions of one object file",
+    ),
+    (
+        "crates/tune/tune/src/samples.rs",
+        &["function", "module"],
+        "places in lists of one process group, which no other file sees",
+    ),
+];
 
 /// For each kind: a comment or text; or a parameter or field that is named as such a number and has a bare type.
 static BARE_NUMBERS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
@@ -87,25 +118,28 @@ pub fn check(source: &Source, problems: &mut Vec<Problem>) {
     if !source.name.ends_with(".rs") {
         return;
     }
-    let is_listed = BARE.iter().any(|(name, _)| *name == source.name);
-    let mut listed = 0;
+    let listed: Vec<&str> = BARE
+        .iter()
+        .filter(|(name, ..)| *name == source.name)
+        .flat_map(|(_, kinds, _)| kinds.iter().copied())
+        .collect();
     for (kind, regex) in KINDS.iter().zip(&*BARE_NUMBERS) {
         if !kind.folders.iter().any(|folder| source.name.starts_with(folder)) {
             continue;
         }
-        for (at, name) in bare_numbers(regex, &source.text) {
-            if is_listed && kind.folders == CHANGED {
-                listed += 1;
-                continue;
+        let mut bare = bare_numbers(regex, &source.text).peekable();
+        if listed.contains(&kind.names) {
+            if bare.peek().is_none() {
+                let what = format!("no bare number called `{}`: take it off the list", kind.names);
+                problems.push(Problem::new(source, 0, what));
             }
+            continue;
+        }
+        for (at, name) in bare {
             let line = source.text[..at].matches('\n').count();
             let what = format!("`{name}` is a bare number: its type is {}", kind.right);
             problems.push(Problem::new(source, line, what));
         }
-    }
-    if is_listed && listed == 0 {
-        let what = "no bare number of a process or thread: take it off the list";
-        problems.push(Problem::new(source, 0, what));
     }
 }
 
@@ -140,12 +174,17 @@ mod tests {
     }
 
     #[test]
-    fn bare_slots_and_modules_are_found_where_they_are_recorded() {
-        let text = "struct A {\n    next_slot: u32,\n    module: usize,\n    slots: u32,\n}\n";
+    fn bare_slots_modules_and_functions_are_found_where_they_are_recorded() {
+        let text = "struct A {\n    next_slot: u32,\n    module: usize,\n    slots: u32,\n    \
+                    function: Option<u32>,\n    functions: u64,\n}\n";
+        let lines_of = |name: &str| -> Vec<String> {
+            problems_of(name, text).into_iter().map(|(at, _)| at).collect()
+        };
         let name = "crates/record/record/src/a.rs";
-        let lines: Vec<String> = problems_of(name, text).into_iter().map(|(at, _)| at).collect();
-        assert_eq!(lines, [format!("{name}:2"), format!("{name}:3")]);
-        assert_eq!(problems_of("crates/data/trace/src/a.rs", text), []);
+        assert_eq!(lines_of(name), [2, 3, 5].map(|line| format!("{name}:{line}")));
+        let name = "crates/data/trace/src/a.rs";
+        assert_eq!(lines_of(name), [3, 5].map(|line| format!("{name}:{line}")));
+        assert_eq!(problems_of("crates/binary/rewrite/src/a.rs", text), []);
     }
 
     #[test]
@@ -170,9 +209,11 @@ mod tests {
 
     #[test]
     fn exceptions_are_used() {
-        for (name, _) in BARE {
-            assert_eq!(problems_of(name, "fn f(pid: u32) {}"), []);
-            assert_eq!(problems_of(name, "fn f(pid: Pid) {}").len(), 1);
+        for (name, kinds, _) in BARE {
+            let named = kinds.iter().map(|kind| format!("{}: u32", kind.trim_end_matches("s?")));
+            let text = format!("fn f({}) {{}}", named.collect::<Vec<_>>().join(", "));
+            assert_eq!(problems_of(name, &text), []);
+            assert_eq!(problems_of(name, "fn f(pid: Pid) {}").len(), kinds.len());
         }
     }
 }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use fettle_abi::locks::Function;
 use fettle_requests::{Batch, Catalog, EventId, Strings};
 use fettle_trace::{Moment, Moments, Trace, What};
+use fettle_types::FunctionIndex;
 
 use crate::error::Result;
 use crate::given::{Given, GivenCalls};
@@ -64,7 +65,7 @@ struct Meaning {
     released: Option<KnownEvent>,
     given: GivenCalls,
     /// Functions of locks, by number.
-    locking: HashMap<u32, &'static Function>,
+    locking: HashMap<FunctionIndex, &'static Function>,
     locks: Locks,
     happened: Vec<Happened>,
     /// By thread, what the calls were given that are open, outermost first.
@@ -135,11 +136,16 @@ impl Calls {
         let mut functions = Vec::new();
         for function in trace.functions()? {
             let name = function.demangled.as_ref().unwrap_or(&function.name);
-            put(&mut functions, function.id, u64::from(strings.code(name)), nobody);
+            put(&mut functions, function.id.place(), u64::from(strings.code(name)), nobody);
         }
         let mut threads = Vec::new();
         for thread in trace.threads()? {
-            put(&mut threads, thread.index, (thread.pid.into(), thread.tid.into()), (0, 0));
+            put(
+                &mut threads,
+                thread.index as usize,
+                (thread.pid.into(), thread.tid.into()),
+                (0, 0),
+            );
         }
         let values = Vec::new();
         let all = Calls {
@@ -183,7 +189,8 @@ impl Calls {
                 batch.push(moment.time_ns, reported.event, &self.values);
             }
         };
-        let name = |function: u32| self.functions.get(function as usize).copied().unwrap_or(0);
+        let name =
+            |function: FunctionIndex| self.functions.get(function.place()).copied().unwrap_or(0);
         match moment.what {
             What::Call { function, depth } => {
                 notify(&self.call, &[pid, tid, name(function), depth.into()]);
@@ -258,7 +265,7 @@ impl Meaning {
     fn begin(
         &mut self,
         moment: &Moment,
-        function: u32,
+        function: FunctionIndex,
         depth: u16,
         who: Who,
         notify: &mut OnEvent<'_>,
@@ -280,7 +287,7 @@ impl Meaning {
     fn end(
         &mut self,
         moment: &Moment,
-        function: u32,
+        function: FunctionIndex,
         depth: u16,
         who: Who,
         notify: &mut OnEvent<'_>,
@@ -314,18 +321,19 @@ impl Meaning {
 }
 
 /// The trace's functions whose arguments were recorded, and their names.
-pub(crate) fn functions_with_arguments(trace: &Trace) -> Result<HashMap<u32, String>> {
+pub(crate) fn functions_with_arguments(trace: &Trace) -> Result<HashMap<FunctionIndex, String>> {
     let parameters = trace.parameters()?;
     if parameters.is_empty() {
         return Ok(HashMap::new());
     }
-    let recorded: std::collections::HashSet<u32> = parameters.iter().map(|p| p.function).collect();
+    let recorded: std::collections::HashSet<FunctionIndex> =
+        parameters.iter().map(|p| p.function).collect();
     let functions = trace.functions()?.into_iter().filter(|f| recorded.contains(&f.id));
     Ok(functions.map(|f| (f.id, f.name)).collect())
 }
 
 /// Those of locks.
-fn locking_functions(trace: &Trace) -> Result<HashMap<u32, &'static Function>> {
+fn locking_functions(trace: &Trace) -> Result<HashMap<FunctionIndex, &'static Function>> {
     let functions = functions_with_arguments(trace)?;
     Ok(functions
         .iter()
@@ -334,8 +342,7 @@ fn locking_functions(trace: &Trace) -> Result<HashMap<u32, &'static Function>> {
 }
 
 /// Puts a value at a place, with `nothing` where nothing is.
-fn put<T: Clone>(all: &mut Vec<T>, at: u32, value: T, nothing: T) {
-    let at = at as usize;
+fn put<T: Clone>(all: &mut Vec<T>, at: usize, value: T, nothing: T) {
     if at >= all.len() {
         all.resize(at + 1, nothing);
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use fettle_trace::{Argument, Trace};
+use fettle_types::FunctionIndex;
 
 use crate::error::Result;
 
@@ -21,7 +22,7 @@ pub(crate) struct Given {
 /// The values of all calls that were not reported yet. Takes about 120 bytes a call.
 #[derive(Default)]
 pub(crate) struct GivenCalls {
-    by_call: HashMap<(u32, u32, u64), Given>,
+    by_call: HashMap<(u32, FunctionIndex, u64), Given>,
 }
 
 impl GivenCalls {
@@ -37,7 +38,12 @@ impl GivenCalls {
     }
 
     /// Takes out what a call was given that began then; `None` if nothing is known of it.
-    pub(crate) fn take(&mut self, thread: u32, function: u32, start_ns: u64) -> Option<Given> {
+    pub(crate) fn take(
+        &mut self,
+        thread: u32,
+        function: FunctionIndex,
+        start_ns: u64,
+    ) -> Option<Given> {
         self.by_call.remove(&(thread, function, start_ns))
     }
 }
@@ -59,7 +65,7 @@ mod tests {
     fn values_are_found_by_call() {
         let row = |index, integer| Argument {
             thread: 1,
-            function: 2,
+            function: FunctionIndex(2),
             start_ns: 3,
             index,
             integer: Some(integer),

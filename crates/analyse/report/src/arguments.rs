@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use fettle_trace::{Argument, Parameter, ParameterType, Trace};
+use fettle_types::FunctionIndex;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -145,7 +146,7 @@ fn name_of(parameter: &Parameter) -> String {
 }
 
 /// How long each call of a function took, by thread and start.
-fn durations(trace: &Trace, function: u32) -> Result<HashMap<(u32, u64), u64>> {
+fn durations(trace: &Trace, function: FunctionIndex) -> Result<HashMap<(u32, u64), u64>> {
     let mut all = HashMap::new();
     let mut calls = Vec::new();
     let (parts, _) = trace.parts()?;

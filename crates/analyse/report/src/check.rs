@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use fettle_trace::{Call, EventKind, ProbeMode, RunTotals, Trace};
+use fettle_types::FunctionIndex;
 use serde::Serialize;
 
 use crate::error::Result;
@@ -89,7 +90,7 @@ pub fn check(trace: &Trace) -> Result<Check> {
         check.problem(error.to_string(), 1);
     }
     check.problem("switches of a thread are not in order of time", backwards);
-    let functions: HashSet<u32> = functions.iter().map(|function| function.id).collect();
+    let functions: HashSet<FunctionIndex> = functions.iter().map(|function| function.id).collect();
     let threads: HashSet<u32> = threads.iter().map(|thread| thread.index).collect();
 
     let unknown = totals.iter().filter(|total| !functions.contains(&total.function)).count();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use fettle_trace::{Counter, CounterKind, Trace};
+use fettle_types::FunctionIndex;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -51,7 +52,7 @@ impl Analysis {
         }
         let ids = wanted.map(|w| self.counted(w, &counters)).transpose()?;
         let wanted = |c: &&Counter| ids.as_ref().is_none_or(|ids| ids.contains(&c.function));
-        let mut edges: HashMap<(u32, u64), Vec<(u64, u64)>> = HashMap::new();
+        let mut edges: HashMap<(FunctionIndex, u64), Vec<(u64, u64)>> = HashMap::new();
         for edge in counters.iter().filter(|c| c.kind == CounterKind::Edge).filter(wanted) {
             let to = (edge.to_address.unwrap_or(0), edge.count);
             edges.entry((edge.function, edge.from_address)).or_default().push(to);
@@ -86,9 +87,9 @@ impl Analysis {
     }
 
     /// The functions of one name that `wanted` means, among those that were counted.
-    fn counted(&self, wanted: &str, counters: &[Counter]) -> Result<Vec<u32>> {
+    fn counted(&self, wanted: &str, counters: &[Counter]) -> Result<Vec<FunctionIndex>> {
         let mut ids = self.names.find(wanted);
-        let ran = |id: &u32| counters.iter().any(|c| c.function == *id);
+        let ran = |id: &FunctionIndex| counters.iter().any(|c| c.function == *id);
         if ids.iter().any(ran) {
             ids.retain(ran);
         }

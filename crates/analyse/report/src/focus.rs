@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use fettle_types::FunctionIndex;
+
 use crate::error::Result;
 use crate::report::{Analysis, FunctionRow};
 use crate::tree::{FOLDED, ROOT};
@@ -43,8 +45,8 @@ impl Analysis {
     pub fn focus(&self, wanted: &str) -> Result<Focus> {
         let ids = self.find(wanted)?;
         let nodes = self.profile.tree.nodes();
-        let mut callers: HashMap<Option<u32>, (u64, u64)> = HashMap::new();
-        let mut callees: HashMap<Option<u32>, (u64, u64)> = HashMap::new();
+        let mut callers: HashMap<Option<FunctionIndex>, (u64, u64)> = HashMap::new();
+        let mut callees: HashMap<Option<FunctionIndex>, (u64, u64)> = HashMap::new();
         for node in nodes.iter().skip(2) {
             let caller = match node.parent {
                 ROOT | FOLDED => None,
@@ -62,7 +64,7 @@ impl Analysis {
                 add(&mut callees, Some(node.function));
             }
         }
-        let rows = |map: HashMap<Option<u32>, (u64, u64)>| {
+        let rows = |map: HashMap<Option<FunctionIndex>, (u64, u64)>| {
             let rows = map.into_iter().map(|(function, (calls, total_ns))| Neighbour {
                 name: function.map(|function| self.names.shown(function)),
                 calls,

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use fettle_trace::{Function, Module};
+use fettle_types::{FunctionIndex, ModuleIndex};
 
 /// Names by function identifier.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    by_id: HashMap<u32, Name>,
+    by_id: HashMap<FunctionIndex, Name>,
 }
 
 /// Names of one function.
@@ -27,7 +28,7 @@ pub struct Name {
 impl Names {
     /// Names of all functions of a trace.
     pub fn new(functions: &[Function], modules: &[Module], demangle: bool) -> Names {
-        let files: HashMap<u32, &str> = modules
+        let files: HashMap<ModuleIndex, &str> = modules
             .iter()
             .map(|module| (module.id, module.path.rsplit('/').next().unwrap_or_default()))
             .collect();
@@ -53,7 +54,7 @@ impl Names {
     }
 
     /// What is shown for a function; its number if it has no name.
-    pub fn shown(&self, function: u32) -> String {
+    pub fn shown(&self, function: FunctionIndex) -> String {
         match self.by_id.get(&function) {
             Some(name) => name.shown.clone(),
             None if function == crate::tree::NO_FUNCTION => "[deep calls, folded]".to_owned(),
@@ -62,16 +63,16 @@ impl Names {
     }
 
     /// All names of a function, if the trace has it.
-    pub fn get(&self, function: u32) -> Option<&Name> {
+    pub fn get(&self, function: FunctionIndex) -> Option<&Name> {
         self.by_id.get(&function)
     }
 
     /// The functions that a user means by `wanted`: those of exactly this name or symbol; if none,
     /// those whose name without arguments is this; if none, those containing it. Ordered.
-    pub fn find(&self, wanted: &str) -> Vec<u32> {
+    pub fn find(&self, wanted: &str) -> Vec<FunctionIndex> {
         let matching = |test: &dyn Fn(&Name) -> bool| {
             let found = self.by_id.iter().filter(|(_, name)| test(name)).map(|(id, _)| *id);
-            let mut found: Vec<u32> = found.collect();
+            let mut found: Vec<FunctionIndex> = found.collect();
             found.sort_unstable();
             found
         };
@@ -83,7 +84,8 @@ impl Names {
             found = matching(&|name| name.shown.contains(wanted) || name.symbol.contains(wanted));
         }
         if found.is_empty() {
-            let number = wanted.strip_prefix("function #").and_then(|n| n.parse().ok());
+            let number =
+                wanted.strip_prefix("function #").and_then(|n| n.parse().ok().map(FunctionIndex));
             found.extend(number.filter(|id| !self.by_id.contains_key(id)));
         }
         found

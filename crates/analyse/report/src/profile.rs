@@ -7,6 +7,7 @@
 use std::sync::mpsc;
 
 use fettle_trace::{Call, Trace};
+use fettle_types::FunctionIndex;
 
 use crate::Result;
 use crate::distribution::Distribution;
@@ -40,7 +41,7 @@ impl Profile {
         let warnings = for_each_part_backwards(trace, |calls| {
             profile.records += calls.len() as u64;
             for call in calls.iter().rev() {
-                if call.function >= FUNCTIONS_MAX {
+                if call.function.get() >= FUNCTIONS_MAX {
                     unknown += 1;
                     continue;
                 }
@@ -73,7 +74,7 @@ impl Profile {
     }
 
     /// The durations of a function, if it has recorded calls.
-    pub fn durations_of(&self, function: u32) -> Option<&Distribution> {
+    pub fn durations_of(&self, function: FunctionIndex) -> Option<&Distribution> {
         let slot = self.tree.slot_of(function)?;
         self.durations.get(slot).filter(|durations| durations.count() > 0)
     }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 
 use fettle_trace::{Trace, What};
+use fettle_types::FunctionIndex;
 use serde_json::json;
 
 use crate::error::{Error, Result};
@@ -91,7 +92,7 @@ pub fn replay(trace: &Trace, options: &ReplayOptions, out: &mut dyn Write) -> Re
 
 /// A call that is open.
 struct Open {
-    function: u32,
+    function: FunctionIndex,
     start_ns: u64,
     /// Number of its entry's line.
     line: u64,
@@ -126,12 +127,12 @@ struct Line {
 #[derive(Clone, Copy)]
 enum Replayed {
     Entry {
-        function: u32,
+        function: FunctionIndex,
         depth: usize,
     },
     /// With the number of the entry's line.
     Exit {
-        function: u32,
+        function: FunctionIndex,
         depth: usize,
         entry: u64,
         duration_ns: u64,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use fettle_trace::{EventKind, Exit, Manifest, ProbeCost, ProbeMode, Thread, Total, Trace};
+use fettle_types::FunctionIndex;
 use serde::Serialize;
 
 use crate::correct::{Below, below, corrected};
@@ -108,7 +109,7 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FunctionRow {
     /// Identifier in the trace.
-    pub id: u32,
+    pub id: FunctionIndex,
     /// Name.
     pub name: String,
     /// File name of its module.
@@ -325,8 +326,8 @@ impl Analysis {
     }
 
     /// The one function, or the functions of exactly one name, that `wanted` means.
-    pub fn find(&self, wanted: &str) -> Result<Vec<u32>> {
-        let called = |id: &u32| self.profile.durations_of(*id).is_some();
+    pub fn find(&self, wanted: &str) -> Result<Vec<FunctionIndex>> {
+        let called = |id: &FunctionIndex| self.profile.durations_of(*id).is_some();
         let mut found = self.names.find(wanted);
         // Of several, those that were called are meant.
         if found.iter().any(called) {
@@ -336,7 +337,11 @@ impl Analysis {
     }
 
     /// `found`, if all have one name.
-    pub(crate) fn one_name(&self, wanted: &str, mut found: Vec<u32>) -> Result<Vec<u32>> {
+    pub(crate) fn one_name(
+        &self,
+        wanted: &str,
+        mut found: Vec<FunctionIndex>,
+    ) -> Result<Vec<FunctionIndex>> {
         found.dedup();
         let mut shown: Vec<String> = found.iter().map(|&id| self.names.shown(id)).collect();
         shown.sort();
@@ -354,7 +359,7 @@ impl Analysis {
 
     /// Every function with calls, in no particular order.
     pub fn functions(&self) -> Vec<FunctionRow> {
-        let mut sums: HashMap<u32, Sum> = HashMap::new();
+        let mut sums: HashMap<FunctionIndex, Sum> = HashMap::new();
         for total in &self.totals {
             sums.entry(total.function).or_insert(Sum::NONE).add(total);
         }
@@ -393,7 +398,7 @@ impl Analysis {
     }
 
     /// How long recorded calls of a function took.
-    pub fn latency(&self, function: u32) -> Option<Latency> {
+    pub fn latency(&self, function: FunctionIndex) -> Option<Latency> {
         let durations = self.profile.durations_of(function)?;
         Some(Latency {
             calls: durations.count(),
@@ -616,7 +621,7 @@ impl Sum {
 
 /// Totals over all threads, from the call tree.
 fn totals_of_records(profile: &Profile, cpu: bool) -> Vec<Total> {
-    let mut totals: BTreeMap<u32, Total> = BTreeMap::new();
+    let mut totals: BTreeMap<FunctionIndex, Total> = BTreeMap::new();
     let nodes = profile.tree.nodes().iter().skip(2);
     for node in nodes.filter(|node| node.function != NO_FUNCTION) {
         let new = Total { function: node.function, ..Total::default() };

@@ -6,6 +6,7 @@
 //! part end in later ones, and a first pass from the last part to the first has noted them.
 
 use fettle_trace::{Call, Part, Trace};
+use fettle_types::FunctionIndex;
 
 use crate::error::Result;
 use crate::profile::for_each_part_backwards;
@@ -18,7 +19,7 @@ pub struct Event {
     /// When, nanoseconds of trace time. Never less than the event before in the same thread.
     pub time_ns: u64,
     /// Function that was entered or left.
-    pub function: u32,
+    pub function: FunctionIndex,
 }
 
 /// What happened.
@@ -51,7 +52,7 @@ pub struct Filter {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     start_ns: u64,
-    function: u32,
+    function: FunctionIndex,
 }
 
 /// Tells a trace's calls to `sink`, thread after thread, each in order of time. Returns what

@@ -4,6 +4,7 @@
 //! and the node of a call's caller is simply what stands one level up on a stack of nodes.
 
 use fettle_trace::Call;
+use fettle_types::FunctionIndex;
 
 use crate::hash::FastMap;
 
@@ -15,7 +16,7 @@ pub const ROOT: NodeId = 0;
 /// Parent of the nodes that were folded; there from the beginning, usually without children.
 pub const FOLDED: NodeId = 1;
 /// Function of nodes that stand for none.
-pub const NO_FUNCTION: u32 = u32::MAX;
+pub const NO_FUNCTION: FunctionIndex = FunctionIndex(u32::MAX);
 /// A tree of more nodes than this is folded: further chains of callers are merged by their last
 /// function. 80 bytes a node, so at most 80 MiB.
 const NODES_MAX: usize = 1 << 20;
@@ -26,7 +27,7 @@ pub struct Node {
     /// The caller's node; always a smaller number.
     pub parent: NodeId,
     /// Function, or [`NO_FUNCTION`].
-    pub function: u32,
+    pub function: FunctionIndex,
     /// Number of the function among those of the tree; see [`CallTree::slot_of`].
     pub slot: u32,
     /// Calls.
@@ -42,7 +43,7 @@ pub struct Node {
     /// Off-CPU nanoseconds of `child_ns`.
     pub child_off_cpu_ns: u64,
     /// The child found last: calls repeat.
-    last: (u32, NodeId),
+    last: (FunctionIndex, NodeId),
 }
 
 /// What counts in a tree.
@@ -103,10 +104,10 @@ pub struct CallTree {
     nodes: Vec<Node>,
     children: FastMap<u64, NodeId>,
     /// Folded nodes, by function.
-    folded: FastMap<u32, NodeId>,
+    folded: FastMap<FunctionIndex, NodeId>,
     /// Functions of the tree, numbered in order of appearance: identifiers are claims of a file
     /// and too large to index tables with.
-    slots: FastMap<u32, u32>,
+    slots: FastMap<FunctionIndex, u32>,
     nodes_max: usize,
 }
 
@@ -133,7 +134,7 @@ impl CallTree {
     }
 
     /// The number of a function among those of the tree, from 0 to [`CallTree::functions`].
-    pub fn slot_of(&self, function: u32) -> Option<usize> {
+    pub fn slot_of(&self, function: FunctionIndex) -> Option<usize> {
         self.slots.get(&function).map(|&slot| slot as usize)
     }
 
@@ -153,7 +154,7 @@ impl CallTree {
     pub(crate) fn add(
         &mut self,
         parent: NodeId,
-        function: u32,
+        function: FunctionIndex,
         calls: u64,
         ns: u64,
         off_cpu_ns: u64,
@@ -170,10 +171,10 @@ impl CallTree {
         id
     }
 
-    fn child(&mut self, parent: NodeId, function: u32) -> NodeId {
+    fn child(&mut self, parent: NodeId, function: FunctionIndex) -> NodeId {
         // Folded nodes were made when the tree was full, so whatever is below them is folded.
         let below_folded = self.nodes[parent as usize].parent == FOLDED;
-        let key = u64::from(parent) << 32 | u64::from(function);
+        let key = u64::from(parent) << 32 | u64::from(function.get());
         let known = if below_folded { None } else { self.children.get(&key).copied() };
         let id = match known {
             Some(id) => id,
@@ -189,7 +190,7 @@ impl CallTree {
     }
 
     /// Makes a node.
-    fn node(&mut self, parent: NodeId, function: u32) -> NodeId {
+    fn node(&mut self, parent: NodeId, function: FunctionIndex) -> NodeId {
         let id = self.nodes.len() as NodeId;
         let next = self.slots.len() as u32;
         let slot = *self.slots.entry(function).or_insert(next);
@@ -199,7 +200,7 @@ impl CallTree {
     }
 
     /// The folded node of a function.
-    fn folded(&mut self, function: u32) -> NodeId {
+    fn folded(&mut self, function: FunctionIndex) -> NodeId {
         if let Some(&id) = self.folded.get(&function) {
             return id;
         }
@@ -287,6 +288,7 @@ mod tests {
             let depth = if path == 0 { 0 } else { 9 - path.trailing_zeros() as u16 };
             for depth in depth..10 {
                 let function = u32::from(depth) * 2 + (path >> (9 - depth) & 1);
+                let function = FunctionIndex(function);
                 let call = Call { function, depth, duration_ns: 1, weight: 1, ..Call::default() };
                 nesting.visit(&mut tree, &call);
                 calls += 1;

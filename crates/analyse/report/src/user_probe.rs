@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fettle_trace::{Merge, Trace};
+use fettle_types::FunctionIndex;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -43,7 +44,7 @@ impl Analysis {
         if fields.is_empty() {
             return Err(Error::NoOwn { mode: self.manifest.probe_mode.name() });
         }
-        let mut sums: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        let mut sums: BTreeMap<FunctionIndex, Vec<u64>> = BTreeMap::new();
         for value in trace.user_values()? {
             let at = value.field as usize;
             let Some(field) = fields.get(at) else { continue };

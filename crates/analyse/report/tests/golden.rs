@@ -16,6 +16,7 @@ use fettle_report::render::{
 use fettle_report::{Analysis, Diff, Options, SortBy};
 use fettle_report::{ReplayOptions, replay};
 use fettle_trace::{Finish, Loss, ProbeMode, Trace};
+use fettle_types::FunctionIndex;
 
 /// A program that computes in one thread and sorts in another.
 const COMPUTES: &str = "
@@ -98,7 +99,7 @@ fn report_of_losses() {
         finish.manifest.losses.push(Loss { reason: "fork without agent".into(), count: 2 });
         finish.manifest.exit = Some(fettle_trace::Exit { code: None, signal: Some(11) });
         // Calls of D whose records were lost.
-        finish.totals.iter_mut().find(|t| t.function == 3).unwrap().calls += 3;
+        finish.totals.iter_mut().find(|t| t.function == FunctionIndex(3)).unwrap().calls += 3;
     });
     let options = Options { limit: 2, sort: SortBy::Calls, demangle: true };
     golden("report_losses.txt", &report_text(&recorded.analysis().report(&options), WIDE));

@@ -8,11 +8,12 @@ use std::path::Path;
 use fettle_report::timeline::{Event, Filter, Kind, Sink, notify};
 use fettle_report::{Analysis, Error};
 use fettle_trace::{ROWS_PER_FILE, Trace, TraceWriter};
+use fettle_types::FunctionIndex;
 
 /// Checks that events are nested and ordered, and draws the first of them.
 #[derive(Default)]
 struct Check {
-    open: Vec<u32>,
+    open: Vec<FunctionIndex>,
     last_ns: u64,
     events: u64,
     depth_max: usize,
@@ -33,7 +34,7 @@ impl Sink for Check {
         assert!(event.time_ns >= self.last_ns);
         self.last_ns = event.time_ns;
         self.events += 1;
-        let letter = char::from(b'A' + event.function as u8);
+        let letter = char::from(b'A' + event.function.get() as u8);
         match event.kind {
             Kind::Entry => self.open.push(event.function),
             Kind::Exit => assert_eq!(self.open.pop(), Some(event.function)),
@@ -77,13 +78,13 @@ fn calls_that_span_files() {
         let start = time;
         for _ in 0..8 {
             let (start, end) = (time + 1, time + 3);
-            calls.push(drawing::Drawn { function: 2, depth: 2, start, end });
+            calls.push(drawing::Drawn { function: FunctionIndex(2), depth: 2, start, end });
             time += 3;
         }
         time += 1;
-        calls.push(drawing::Drawn { function: 1, depth: 1, start, end: time });
+        calls.push(drawing::Drawn { function: FunctionIndex(1), depth: 1, start, end: time });
     }
-    calls.push(drawing::Drawn { function: 0, depth: 0, start: 0, end: time });
+    calls.push(drawing::Drawn { function: FunctionIndex(0), depth: 0, start: 0, end: time });
     let mut writer = TraceWriter::create(&folder, &drawing::manifest()).unwrap();
     // Two threads, so that the second begins in the middle of a file.
     for thread in [0, 1] {

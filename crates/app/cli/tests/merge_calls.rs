@@ -21,7 +21,7 @@ fn record(options: &[&str], output: &Path, command: &[&str]) -> Trace {
 /// Calls of all threads by the names of their functions, in order: depth, duration, off-CPU time, and
 /// flags. Nanoseconds may be rounded otherwise.
 fn reported(trace: &Trace) -> Vec<Vec<(String, Call)>> {
-    let names: HashMap<u32, String> =
+    let names: HashMap<_, String> =
         trace.functions().unwrap().into_iter().map(|f| (f.id, f.name)).collect();
     let mut all = Vec::new();
     for thread in trace.threads().unwrap() {

@@ -12,6 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use common::{calls, folder, text};
 use fettle_trace::{CounterKind, ProbeMode, Thread, Trace};
+use fettle_types::FunctionIndex;
 use running::{Running, build, children, differing, leftovers};
 
 const WORK: &str = r#"
@@ -614,7 +615,7 @@ fn libraries_that_are_opened_meanwhile_are_recorded() {
         let (functions, totals) = (trace.functions().unwrap(), trace.totals().unwrap());
         let work = functions.iter().enumerate().filter(|(_, function)| function.name == "work");
         let modules: std::collections::BTreeSet<_> = work
-            .filter(|(index, _)| totals.iter().any(|t| t.function == *index as u32 && t.calls > 0))
+            .filter(|(index, _)| totals.iter().any(|t| t.function.place() == *index && t.calls > 0))
             .map(|(_, function)| function.module)
             .collect();
         assert!(modules.len() >= 3, "{modules:?}");
@@ -704,8 +705,9 @@ fn children_open_libraries_of_their_own() {
     let modules = opened.modules().unwrap();
     assert!(modules.iter().any(|module| module.path.contains("_decimal")), "{modules:?}");
     let functions = opened.functions().unwrap();
-    let of_decimal =
-        |index: u32| modules[functions[index as usize].module as usize].path.contains("_decimal");
+    let of_decimal = |index: FunctionIndex| {
+        modules[functions[index.place()].module.place()].path.contains("_decimal")
+    };
     let who: std::collections::BTreeSet<u32> = totals
         .iter()
         .filter(|total| of_decimal(total.function) && total.calls > 10)

@@ -513,9 +513,9 @@ fn times_of_what_was_left_add_up() {
         assert!(recorded.status.success() && whole, "{mode}");
         let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
         let (duration, names) = (trace.manifest().duration_ns, trace.functions().unwrap());
-        let of = |name| names.iter().position(|f| f.name == name).unwrap() as u32;
+        let of = |name| names.iter().position(|f| f.name == name).unwrap();
         let totals = trace.totals().unwrap();
-        let one = |name| totals.iter().find(|t| t.function == of(name)).unwrap();
+        let one = |name| totals.iter().find(|t| t.function.place() == of(name)).unwrap();
         for total in &totals {
             assert!(total.self_ns <= total.total_ns && total.total_ns <= 3 * duration, "{total:?}");
         }

@@ -223,8 +223,8 @@ async fn call(State(app): State<Arc<App>>, Query(query): Query<CallQuery>) -> An
 
 #[derive(Deserialize)]
 struct CallsQuery {
-    /// Label.
-    function: u32,
+    #[serde(rename = "function")]
+    label: u32,
     from: Option<u64>,
     to: Option<u64>,
     /// Durations in nanoseconds, both included.
@@ -236,7 +236,7 @@ struct CallsQuery {
 impl CallsQuery {
     fn wanted(&self) -> Wanted {
         Wanted {
-            label: self.function,
+            label: self.label,
             time_ns: self.from.unwrap_or(0)..self.to.unwrap_or(u64::MAX),
             duration_ns: self.shortest.unwrap_or(0)..=self.longest.unwrap_or(u64::MAX),
         }
@@ -259,8 +259,8 @@ async fn durations(State(app): State<Arc<App>>, Query(query): Query<CallsQuery>)
 
 #[derive(Deserialize)]
 struct NextQuery {
-    /// Label.
-    function: u32,
+    #[serde(rename = "function")]
+    label: u32,
     /// Nanoseconds of trace time.
     from: u64,
     #[serde(default)]
@@ -268,8 +268,8 @@ struct NextQuery {
 }
 
 async fn next(State(app): State<Arc<App>>, Query(query): Query<NextQuery>) -> Answered {
-    let NextQuery { function, from, backwards } = query;
-    let found = at_length(&app, move |timelines| timelines.next(function, from, backwards)).await?;
+    let NextQuery { label, from, backwards } = query;
+    let found = at_length(&app, move |timelines| timelines.next(label, from, backwards)).await?;
     let count = u64::from(found.is_some());
     json(&CallsView::new(found.into_iter().collect(), count))
 }

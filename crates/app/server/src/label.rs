@@ -1,5 +1,7 @@
 //! What spans are called.
 
+use fettle_types::FunctionIndex;
+
 /// What a span is called.
 #[derive(Debug)]
 pub struct Label {
@@ -15,7 +17,7 @@ pub enum Named {
     /// A function with recorded calls.
     Function {
         /// [`fettle_trace::Function::id`].
-        id: u32,
+        id: FunctionIndex,
         /// File name of its module.
         module: String,
         /// Source file and line, if known.

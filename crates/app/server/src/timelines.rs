@@ -6,8 +6,9 @@
 
 use std::sync::mpsc;
 
-use fettle_report::Names;
+use fettle_report::{NO_FUNCTION, Names};
 use fettle_trace::{Call, Part, Thread, Trace};
+use fettle_types::FunctionIndex;
 use rustc_hash::FxHashMap;
 
 use crate::error::Result;
@@ -124,8 +125,8 @@ struct Reader {
     timelines: Vec<Timeline>,
     by_index: FxHashMap<u32, usize>,
     /// Labels by function.
-    labels: FxHashMap<u32, u32>,
-    functions: Vec<u32>,
+    labels: FxHashMap<FunctionIndex, u32>,
+    functions: Vec<FunctionIndex>,
     calls: u64,
     left_out: u64,
     misplaced: u64,
@@ -173,7 +174,7 @@ impl Reader {
         }
         // Calls repeat: the thread and function of the call before are usually those of this one.
         let mut last_thread = None;
-        let mut last_label = (u32::MAX, 0);
+        let mut last_label = (NO_FUNCTION, 0);
         for call in calls {
             let timeline = match last_thread {
                 Some((index, at)) if index == call.thread => at,
@@ -248,7 +249,7 @@ impl Reader {
 }
 
 /// What functions are called.
-fn named(trace: &Trace, ids: &[u32], warnings: &mut Vec<String>) -> Vec<Label> {
+fn named(trace: &Trace, ids: &[FunctionIndex], warnings: &mut Vec<String>) -> Vec<Label> {
     let functions = trace.functions().unwrap_or_else(|error| {
         warnings.push(error.to_string());
         Vec::new()

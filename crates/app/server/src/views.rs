@@ -3,6 +3,7 @@
 use fettle_follow::event_fields;
 use fettle_report::{LossRow, Report};
 use fettle_trace::{ProbeMode, Trace};
+use fettle_types::FunctionIndex;
 use serde::Serialize;
 
 use crate::calls::CallId;
@@ -95,7 +96,7 @@ struct LabelView<'a> {
     /// `function`, `state`, `lasting` or `event`.
     what: &'static str,
     /// Of a function: its number, module and source.
-    id: Option<u32>,
+    id: Option<FunctionIndex>,
     module: &'a str,
     place: Option<&'a str>,
 }

@@ -11,6 +11,7 @@ use fettle_trace::{
     Clock, EventField, EventWriter, FieldType, Finish, Function, Manifest, Module, Thread, Trace,
     TraceWriter,
 };
+use fettle_types::FunctionIndex;
 
 /// A thread that called function 0 a hundred times, which called function 1 each time.
 fn make_trace(folder: &Path) -> Trace {
@@ -30,7 +31,11 @@ fn make_trace(folder: &Path) -> Trace {
     let mut finish = Finish { manifest, ..Finish::default() };
     finish.modules.push(Module { path: "/usr/bin/prog".into(), ..Module::default() });
     for (id, name) in [(0, "outer"), (1, "<script>alert(1)</script>")] {
-        finish.functions.push(Function { id, name: name.into(), ..Function::default() });
+        finish.functions.push(Function {
+            id: FunctionIndex(id),
+            name: name.into(),
+            ..Function::default()
+        });
     }
     finish.threads.push(Thread { end_ns: 100_000, name: "main".into(), ..Thread::default() });
     finish.manifest.duration_ns = 100_000;

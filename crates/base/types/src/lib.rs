@@ -3,11 +3,13 @@
 
 mod addr;
 mod ids;
+mod indices;
 mod locks;
 mod time;
 
 pub use addr::{LinkAddr, LiveAddr, LoadBias};
 pub use ids::{IdError, Pid, Tid};
+pub use indices::{FunctionIndex, ModuleIndex, SlotIndex};
 pub use locks::{HeldOver, ThreadTable};
 pub use time::{TimeError, monotonic_ns, parse_time};
 

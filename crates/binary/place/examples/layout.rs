@@ -16,6 +16,7 @@ use fettle_place::order::Modelled;
 use fettle_place::{Code, Counts, Options, lay_out};
 use fettle_rewrite::PlanOptions;
 use fettle_trace::{CounterKind, Trace};
+use fettle_types::{FunctionIndex, ModuleIndex};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -60,9 +61,9 @@ fn report_exactness(
 
 /// What was counted in the module that ran most: its path, and counts by function.
 fn counts(trace: &Trace) -> Result<(PathBuf, HashMap<LinkAddr, Counts>)> {
-    let functions: HashMap<u32, (u32, LinkAddr)> =
+    let functions: HashMap<FunctionIndex, (ModuleIndex, LinkAddr)> =
         trace.functions()?.iter().map(|f| (f.id, (f.module, LinkAddr(f.address)))).collect();
-    let mut modules: HashMap<u32, (u64, HashMap<LinkAddr, Counts>)> = HashMap::new();
+    let mut modules: HashMap<ModuleIndex, (u64, HashMap<LinkAddr, Counts>)> = HashMap::new();
     for counter in trace.counters()? {
         let (module, function) = functions[&counter.function];
         let (total, of) = modules.entry(module).or_default();

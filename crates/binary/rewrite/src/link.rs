@@ -22,7 +22,7 @@ use fettle_code::unwind::{INDIRECT, PCREL4};
 use fettle_code::{LandingBase, PlannedEntry};
 use fettle_image::{Image, LinkAddr, Pointer};
 use fettle_lift::TableKind;
-use fettle_types::{LoadBias, PAGE};
+use fettle_types::{FunctionIndex, LoadBias, PAGE};
 
 use crate::plan::{Plan, PlanFixupKind};
 
@@ -34,7 +34,7 @@ pub struct LinkParameters {
     /// What the loader adds to link addresses.
     pub load_bias: LoadBias,
     /// Number in the session of the plan's first function.
-    pub first_function: u32,
+    pub first_function: FunctionIndex,
     /// Offset of the accumulators in a thread block.
     pub accumulators: u32,
     /// Offset in a thread block of the plan's first block counter.
@@ -206,7 +206,7 @@ fn fix_text(
 ) -> Result<(), LinkError> {
     for fixup in &plan.fixups {
         let place = LinkAddr(out.text_at.0.wrapping_add(u64::from(fixup.at)));
-        let number = parameters.first_function + fixup.function;
+        let number = parameters.first_function.plus(fixup.function).get();
         let id = || FunctionId::from_index(number).ok_or(LinkError::TooManyFunctions(number));
         let value: u32 = match fixup.kind {
             PlanFixupKind::Original { to, after } => {

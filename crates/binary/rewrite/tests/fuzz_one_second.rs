@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::Random;
 use fettle_image::{Image, LinkAddr};
 use fettle_rewrite::{LinkParameters, PlanOptions, link, plan};
-use fettle_types::LoadBias;
+use fettle_types::{FunctionIndex, LoadBias};
 
 /// Small files: a second is short.
 const FILES: [&str; 5] =
@@ -53,7 +53,7 @@ fn rewrite(image: &Image, random: &mut Random) -> usize {
         LinkParameters {
             text_at: LinkAddr(0x1000_0000),
             load_bias: LoadBias::NONE,
-            first_function: 0,
+            first_function: FunctionIndex(0),
             accumulators: 0x100_0000,
             counters: 0x200_0000,
             ring_bytes: 1 << 20,

@@ -5,6 +5,7 @@ use fettle_trace::{
     Call, CallWriter, Finish, Function, Manifest, Mapping, Module, Parameter, ProbeCost, ProbeMode,
     Skipped, Trace,
 };
+use fettle_types::{FunctionIndex, ModuleIndex};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{Error, Result};
@@ -67,11 +68,11 @@ pub(crate) struct Code {
     functions: Vec<Function>,
     parameters: Vec<Parameter>,
     skipped: Vec<Skipped>,
-    module_of: FxHashMap<ModuleKey, u32>,
+    module_of: FxHashMap<ModuleKey, ModuleIndex>,
     /// By module, address and name.
-    function_of: FxHashMap<(u32, u64, String), u32>,
-    parameter_of: FxHashSet<(u32, i32)>,
-    skipped_of: FxHashSet<(u32, u64)>,
+    function_of: FxHashMap<(ModuleIndex, u64, String), FunctionIndex>,
+    parameter_of: FxHashSet<(FunctionIndex, i32)>,
+    skipped_of: FxHashSet<(ModuleIndex, u64)>,
 }
 
 /// What makes two modules the same.
@@ -84,7 +85,7 @@ struct ModuleKey {
 }
 
 /// A trace's numbers of functions in the new trace.
-type Functions = FxHashMap<u32, u32>;
+type Functions = FxHashMap<FunctionIndex, FunctionIndex>;
 
 impl Code {
     /// Takes in the code of a trace.
@@ -119,15 +120,15 @@ impl Code {
         Ok(functions)
     }
 
-    fn module(&mut self, module: Module, machine: u32) -> u32 {
+    fn module(&mut self, module: Module, machine: u32) -> ModuleIndex {
         let key = ModuleKey {
             path: module.path.clone(),
             build_id: module.build_id.clone(),
             machine: module.build_id.is_none().then_some(machine),
         };
-        let next = self.modules.len() as u32;
+        let next = ModuleIndex(self.modules.len() as u32);
         let id = *self.module_of.entry(key).or_insert(next);
-        match self.modules.get_mut(id as usize) {
+        match self.modules.get_mut(id.place()) {
             None => self.modules.push(Module { id, ..module }),
             // Not everything need have been probed in each.
             Some(known) => {
@@ -139,9 +140,9 @@ impl Code {
         id
     }
 
-    fn function(&mut self, function: Function) -> u32 {
+    fn function(&mut self, function: Function) -> FunctionIndex {
         let key = (function.module, function.address, function.name.clone());
-        let next = self.functions.len() as u32;
+        let next = FunctionIndex(self.functions.len() as u32);
         let id = *self.function_of.entry(key).or_insert(next);
         if id == next {
             self.functions.push(Function { id, ..function });
@@ -170,7 +171,7 @@ pub(crate) fn add(
     stop: &dyn Fn() -> bool,
 ) -> Result<u64> {
     let functions = code.add(one)?;
-    let number = |thread: u32, function: u32| {
+    let number = |thread: u32, function: FunctionIndex| {
         threads.get(&thread).copied().zip(functions.get(&function).copied())
     };
     let unknown = calls(one, &number, writer, stop)?;
@@ -227,7 +228,7 @@ fn switches(one: &SourceTrace<'_>, threads: &Threads, writer: &mut CallWriter) -
 
 fn calls(
     one: &SourceTrace<'_>,
-    number: &dyn Fn(u32, u32) -> Option<(u32, u32)>,
+    number: &dyn Fn(u32, FunctionIndex) -> Option<(u32, FunctionIndex)>,
     writer: &mut CallWriter,
     stop: &dyn Fn() -> bool,
 ) -> Result<u64> {

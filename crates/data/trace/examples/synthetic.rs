@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use fettle_abi::record::{CallRecord, FunctionId};
 use fettle_trace::{Clock, Finish, Function, Manifest, Module, Thread, Total, Trace, TraceWriter};
+use fettle_types::FunctionIndex;
 
 /// Functions of the program; each calls only ones of higher number.
 const FUNCTIONS: u32 = 2000;
@@ -32,7 +33,7 @@ impl Program<'_> {
     }
 
     /// Calls a function and returns its ticks.
-    fn call(&mut self, function: u32, depth: u32) -> u64 {
+    fn call(&mut self, function: FunctionIndex, depth: u32) -> u64 {
         let start = self.tsc;
         let mut inside = 0;
         self.tsc += 20 + self.random(100);
@@ -40,18 +41,18 @@ impl Program<'_> {
             // Few children on average, so that shapes repeat like a real program's.
             let children = self.random(4);
             for nth in 0..children {
-                if self.left > 0 && function + 1 < FUNCTIONS {
-                    let step =
-                        1 + (u64::from(function) * 7 + nth * 13) % 11 * (1 + u64::from(depth));
-                    let callee = (u64::from(function) + step).min(u64::from(FUNCTIONS) - 1) as u32;
-                    inside += self.call(callee, depth + 1);
+                if self.left > 0 && function.get() + 1 < FUNCTIONS {
+                    let number = u64::from(function.get());
+                    let step = 1 + (number * 7 + nth * 13) % 11 * (1 + u64::from(depth));
+                    let callee = (number + step).min(u64::from(FUNCTIONS) - 1) as u32;
+                    inside += self.call(FunctionIndex(callee), depth + 1);
                     self.tsc += 10 + self.random(50);
                 }
             }
         }
         self.left = self.left.saturating_sub(1);
         let ticks = self.tsc - start;
-        let id = FunctionId::from_index(function).expect("few functions");
+        let id = FunctionId::from_index(function.get()).expect("few functions");
         let record = CallRecord::new(id, start, ticks);
         self.buffer.extend(record.start_and_id_high.to_le_bytes());
         self.buffer.extend(record.ticks_and_id_low.to_le_bytes());
@@ -59,7 +60,7 @@ impl Program<'_> {
             self.writer.spool_append(self.thread, &self.buffer).expect("spool");
             self.buffer.clear();
         }
-        let total = &mut self.totals[function as usize];
+        let total = &mut self.totals[function.place()];
         total.calls += 1;
         total.total_ns += ticks / 2;
         total.self_ns += (ticks - inside) / 2;
@@ -89,10 +90,10 @@ fn main() {
     finish.modules.push(Module { path: "synthetic".to_owned(), ..Module::default() });
     for id in 0..FUNCTIONS {
         let name = format!("function_{id}");
-        finish.functions.push(Function { id, name, ..Function::default() });
+        finish.functions.push(Function { id: FunctionIndex(id), name, ..Function::default() });
     }
     for thread in 0..threads {
-        let empty = |function| Total { thread, function, ..Total::default() };
+        let empty = |id| Total { thread, function: FunctionIndex(id), ..Total::default() };
         let mut program = Program {
             writer: &mut writer,
             thread,
@@ -103,7 +104,7 @@ fn main() {
             totals: (0..FUNCTIONS).map(empty).collect(),
         };
         while program.left > 0 {
-            let root = program.random(4) as u32;
+            let root = FunctionIndex(program.random(4) as u32);
             program.call(root, 0);
         }
         let (rest, end_ns) = (std::mem::take(&mut program.buffer), (program.tsc - (1 << 50)) / 2);

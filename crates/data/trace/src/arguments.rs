@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use fettle_abi::record::{Piece, RESULT, TEXT_CELLS, ValueCell};
+use fettle_types::FunctionIndex;
 
 use crate::calls::ROWS_PER_FILE;
 use crate::column::TableWriter;
@@ -18,7 +19,7 @@ use crate::spool::{self, Content, SpoolReader};
 use crate::tables::{Argument, ParameterType};
 
 /// By function and index.
-type Types = HashMap<(u32, i32), ParameterType>;
+type Types = HashMap<(FunctionIndex, i32), ParameterType>;
 
 /// Makes the table of values; none if nothing asked for any.
 pub(crate) fn convert(folder: &Path, finish: &Finish) -> Result<Option<FileEntry>> {
@@ -48,7 +49,7 @@ struct Reader<'a> {
     clock: TickConverter,
     thread: u32,
     /// Function and start of the call whose values are read.
-    call: Option<(u32, u64)>,
+    call: Option<(FunctionIndex, u64)>,
     /// The value read last; its text may follow.
     row: Option<Argument>,
     /// Bytes of its text so far.
@@ -84,7 +85,7 @@ impl<'a> Reader<'a> {
     fn begin(&mut self, cell: Option<ValueCell>) {
         match cell {
             Some(ValueCell::Head { function, start }) => {
-                self.call = Some((function, self.clock.since_start_ns(start)));
+                self.call = Some((FunctionIndex(function), self.clock.since_start_ns(start)));
             }
             Some(ValueCell::Value { index, bits }) => {
                 let index = if index == RESULT { -1 } else { i32::from(index) };

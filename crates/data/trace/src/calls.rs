@@ -10,6 +10,8 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::schema::types::{ColumnPath, TypePtr};
 
+use fettle_types::FunctionIndex;
+
 use crate::column::{self, Cell};
 use crate::column::{field, guarded, read_column, rows_of, write_file, write_values};
 use crate::error::Result;
@@ -24,7 +26,7 @@ pub struct Call {
     /// [`crate::Thread::index`].
     pub thread: u32,
     /// [`crate::Function::id`].
-    pub function: u32,
+    pub function: FunctionIndex,
     /// Entry, nanoseconds since the start of the trace.
     pub start_ns: u64,
     /// Nanoseconds from entry to exit.
@@ -104,7 +106,7 @@ impl Columns {
     pub(crate) fn push_front(&mut self, call: &Call) {
         let at = self.first - 1;
         self.thread[at] = call.thread as i32;
-        self.function[at] = call.function as i32;
+        self.function[at] = call.function.get() as i32;
         self.start_ns[at] = call.start_ns as i64;
         self.duration_ns[at] = call.duration_ns as i64;
         self.depth[at] = i32::from(call.depth);
@@ -208,7 +210,7 @@ pub(crate) fn read(
         let rows = rows_of(group.metadata())?;
         read_column::<u32>(group, "thread", |thread| out.push(Call { thread, ..Call::default() }))?;
         debug_assert_eq!(out.len(), rows);
-        fill::<u32>(group, "function", out, |call, v| call.function = v)?;
+        fill::<u32>(group, "function", out, |call, v| call.function = FunctionIndex(v))?;
         fill::<u64>(group, "start_ns", out, |call, v| call.start_ns = v)?;
         fill::<u64>(group, "duration_ns", out, |call, v| call.duration_ns = v)?;
         fill::<u16>(group, "depth", out, |call, v| call.depth = v)?;

@@ -22,6 +22,8 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 
+use fettle_types::{FunctionIndex, ModuleIndex};
+
 use crate::error::{Error, Result};
 use crate::manifest::FileEntry;
 
@@ -75,6 +77,29 @@ integer_cell! {
     i32, Int32Type, i32, 32, true;
     u64, Int64Type, i64, 64, false;
     i64, Int64Type, i64, 64, true;
+}
+
+/// Indices that lie in columns as bare numbers do.
+macro_rules! index_cell {
+    ($($index:ty;)*) => { $(
+        impl Cell for $index {
+            type Stored = <u32 as Cell>::Stored;
+            fn annotation() -> Option<LogicalType> {
+                u32::annotation()
+            }
+            fn store(&self) -> Option<i32> {
+                self.0.store()
+            }
+            fn load(stored: Option<&i32>) -> Option<Self> {
+                u32::load(stored).map(Self)
+            }
+        }
+    )* };
+}
+
+index_cell! {
+    FunctionIndex;
+    ModuleIndex;
 }
 
 /// Types that Parquet has as they are.

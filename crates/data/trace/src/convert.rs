@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use fettle_abi::record::CallRecord;
+use fettle_types::FunctionIndex;
 
 use crate::call_writer::WrittenCalls;
 use crate::calls::{self, Call, Columns, ROWS_PER_FILE};
@@ -41,7 +42,7 @@ pub(crate) struct Converted {
 
 /// Nanoseconds that recorded calls were off-CPU, by thread and function: callees included, and
 /// excluded.
-type OffCpuSums = HashMap<(u32, u32), (u64, u64)>;
+type OffCpuSums = HashMap<(u32, FunctionIndex), (u64, u64)>;
 
 /// A thread's records: first those of its spool, then its calls that are still open.
 struct Source {
@@ -162,14 +163,14 @@ fn widen(time: u64, clock: u64) -> u64 {
 }
 
 /// How many calls a record stands for, by thread and function; empty unless calls were sampled.
-type Weights = HashMap<(u32, u32), u32>;
+type Weights = HashMap<(u32, FunctionIndex), u32>;
 
 fn weights(finish: &Finish, sources: &[Source]) -> Result<Weights> {
     let mut weights = Weights::new();
     if finish.manifest.probe_mode != ProbeMode::Sampled {
         return Ok(weights);
     }
-    let mut recorded: HashMap<(u32, u32), u64> = HashMap::new();
+    let mut recorded: HashMap<(u32, FunctionIndex), u64> = HashMap::new();
     let mut records = Vec::new();
     for source in sources {
         let Some(spool) = &source.spool else { continue };
@@ -179,7 +180,7 @@ fn weights(finish: &Finish, sources: &[Source]) -> Result<Weights> {
             let count = (spool.records - first).min(ROWS_PER_FILE as u64) as usize;
             reader.read(first, count, &mut records)?;
             for id in records.iter().filter_map(|record| record.id()) {
-                *recorded.entry((source.thread, id.index())).or_default() += 1;
+                *recorded.entry((source.thread, id.into())).or_default() += 1;
             }
             first += count as u64;
         }
@@ -306,7 +307,7 @@ struct Backwards<'a> {
     /// When that of the source was.
     off_cpu: Option<OffCpu>,
     /// Off-CPU nanoseconds in calls, and in the calls that they made, by thread and function.
-    off_cpu_sums: HashMap<(u32, u32), (u64, u64)>,
+    off_cpu_sums: HashMap<(u32, FunctionIndex), (u64, u64)>,
     /// The source whose records are being read.
     source: Option<usize>,
     /// End of the record read before, which is the next one in time.
@@ -322,7 +323,7 @@ struct Backwards<'a> {
 struct Span {
     start: u64,
     end: u64,
-    function: u32,
+    function: FunctionIndex,
     flags: u8,
 }
 
@@ -398,7 +399,7 @@ impl<'a> Backwards<'a> {
             let end = widen(record.start().wrapping_add(record.ticks()), self.tsc);
             self.tsc = end;
             let start = end.saturating_sub(record.ticks());
-            let span = Span { start, end, function: id.index(), flags: 0 };
+            let span = Span { start, end, function: id.into(), flags: 0 };
             self.spans.push(span);
             // Backwards, ends must not rise.
             let mut at = self.spans.len() - 1;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use fettle_types::FunctionIndex;
+
 use crate::call_writer::WrittenCalls;
 use crate::events::WrittenEvents;
 use crate::manifest::Manifest;
@@ -54,7 +56,7 @@ pub struct OpenCall {
     /// [`Thread::index`].
     pub thread: u32,
     /// [`Function::id`].
-    pub function: u32,
+    pub function: FunctionIndex,
     /// Time-stamp counter at entry, all 64 bits.
     pub start_tsc: u64,
     /// Time-stamp counter when the recording ended, all 64 bits.

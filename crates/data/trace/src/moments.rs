@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
 
+use fettle_types::FunctionIndex;
+
 use crate::calls::Call;
 use crate::column::open_file;
 use crate::error::{Error, Result};
@@ -39,14 +41,14 @@ pub enum What {
     /// A call began.
     Call {
         /// [`crate::Function::id`].
-        function: u32,
+        function: FunctionIndex,
         /// [`Call::depth`].
         depth: u16,
     },
     /// A call ended.
     CallEnd {
         /// [`crate::Function::id`].
-        function: u32,
+        function: FunctionIndex,
         /// [`Call::depth`].
         depth: u16,
     },
@@ -254,7 +256,7 @@ impl ThreadCalls {
             }
             self.begins.push_back(Call {
                 thread: self.thread,
-                function: functions[row] as u32,
+                function: FunctionIndex(functions[row] as u32),
                 start_ns: starts[row],
                 duration_ns: durations[row],
                 depth: depths[row] as u16,

@@ -9,6 +9,8 @@ use parquet::file::writer::SerializedRowGroupWriter;
 use parquet::schema::types::TypePtr;
 use serde::{Deserialize, Serialize};
 
+use fettle_types::{FunctionIndex, ModuleIndex};
+
 use crate::column::{Cell, Encoded, Table, field, read_column, write_column};
 
 /// Defines a struct and how its rows lie in a Parquet file: one column per field, same names.
@@ -62,7 +64,7 @@ table! {
     /// An executable or library that was seen.
     Module in "modules.parquet" {
         /// Number that other tables use.
-        id: u32,
+        id: ModuleIndex,
         /// Its file, as the program knew it.
         path: String,
         /// Build identifier in hexadecimal digits, if the file has one.
@@ -80,7 +82,7 @@ table! {
     /// Where a module lay in a process.
     Mapping in "mappings.parquet" {
         /// [`Module::id`].
-        module: u32,
+        module: ModuleIndex,
         /// Process.
         pid: u32,
         /// What is added to the module's link-time addresses.
@@ -92,9 +94,9 @@ table! {
     /// A function that was probed.
     Function in "functions.parquet" {
         /// Number that other tables use: `fettle_abi::record::FunctionId::index`, from 0.
-        id: u32,
+        id: FunctionIndex,
         /// [`Module::id`].
-        module: u32,
+        module: ModuleIndex,
         /// Symbol name, as the linker knew it.
         name: String,
         /// The name as its author wrote it, if it differs and could be demangled.
@@ -114,7 +116,7 @@ table! {
     /// An argument or result of a function that is recorded.
     Parameter in "parameters.parquet" {
         /// [`Function::id`].
-        function: u32,
+        function: FunctionIndex,
         /// Place among the arguments, from 0; -1 for the result.
         index: i32,
         /// Its name, or empty.
@@ -130,7 +132,7 @@ table! {
         /// [`Thread::index`].
         thread: u32,
         /// [`Function::id`].
-        function: u32,
+        function: FunctionIndex,
         /// When the call began, nanoseconds of trace time: the same as its row among the calls.
         start_ns: u64,
         /// [`Parameter::index`].
@@ -150,7 +152,7 @@ table! {
     /// A function that was left unmodified.
     Skipped in "skipped.parquet" {
         /// [`Module::id`].
-        module: u32,
+        module: ModuleIndex,
         /// Link-time address in its module.
         address: u64,
         /// Symbol name, or empty.
@@ -223,7 +225,7 @@ table! {
         /// [`Thread::index`].
         thread: u32,
         /// [`Function::id`].
-        function: u32,
+        function: FunctionIndex,
         /// Calls that ended.
         calls: u64,
         /// Nanoseconds from entry to exit, callees included; nested activations count each.
@@ -269,7 +271,7 @@ table! {
         /// [`Thread::index`].
         thread: u32,
         /// [`Function::id`].
-        function: u32,
+        function: FunctionIndex,
         /// Place among `Manifest::user_fields`.
         field: u32,
         /// The value.
@@ -283,7 +285,7 @@ table! {
         /// [`Thread::index`], or `None` for a sum over threads.
         thread: Option<u32>,
         /// [`Function::id`].
-        function: u32,
+        function: FunctionIndex,
         /// Block or edge.
         kind: CounterKind,
         /// Link-time address of the block, or of the block the edge leaves.

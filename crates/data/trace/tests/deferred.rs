@@ -6,6 +6,7 @@ use std::path::Path;
 
 use drawing::{TSC, calls, finish, manifest, records};
 use fettle_trace::{Call, Error, OpenCall, Trace, TraceWriter, open_or_recover};
+use fettle_types::FunctionIndex;
 
 const FIRST: &str = "AAAAAAAAAA AA\n BBB BB BB A\n CD  C\n";
 const SECOND: &str = "  DDDD\n   E\n";
@@ -21,7 +22,7 @@ fn record(folder: &Path, most: u64) -> bool {
     tables.manifest.switches = true;
     tables.open_calls.push(OpenCall {
         thread: 1,
-        function: 4,
+        function: FunctionIndex(4),
         start_tsc: TSC + 900,
         end_tsc: TSC + 1300,
     });

@@ -4,6 +4,7 @@ mod drawing;
 
 use fettle_abi::record::{CallRecord, FunctionId};
 use fettle_trace::{Finish, Moment, Trace, TraceWriter, What};
+use fettle_types::FunctionIndex;
 
 struct Random(u64);
 
@@ -19,7 +20,7 @@ fn thread(seed: u64, thread: u32, calls: usize, records: &mut Vec<u8>) -> Vec<Mo
     let mut random = Random(seed);
     let mut time_ns = random.below(1000);
     let mut moments = Vec::new();
-    let mut open: Vec<(u64, u32)> = Vec::new();
+    let mut open: Vec<(u64, FunctionIndex)> = Vec::new();
     let mut begun = 0;
     while begun < calls || !open.is_empty() {
         // The outermost call stays until the end; deep chains and flat stretches take turns.
@@ -28,13 +29,13 @@ fn thread(seed: u64, thread: u32, calls: usize, records: &mut Vec<u8>) -> Vec<Mo
             begun < calls && (open.len() < 2 || random.below(deep) > open.len() as u64 / 2);
         let (depth, now) = (open.len(), time_ns);
         let what = if begins {
-            let function = random.below(6) as u32;
+            let function = FunctionIndex(random.below(6) as u32);
             open.push((now, function));
             begun += 1;
             What::Call { function, depth: depth as u16 }
         } else {
             let (start, function) = open.pop().unwrap();
-            let id = FunctionId::from_index(function).unwrap();
+            let id = FunctionId::from_index(function.get()).unwrap();
             let record = CallRecord::new(id, drawing::TSC + start, now - start);
             records.extend(record.start_and_id_high.to_le_bytes());
             records.extend(record.ticks_and_id_low.to_le_bytes());

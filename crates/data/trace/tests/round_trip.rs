@@ -8,6 +8,7 @@ use fettle_trace::{
     Call, ClockPair, Counter, CounterKind, Error, Finish, OpenCall, ProbeMode, Total, Trace,
     TraceWriter, open_or_recover,
 };
+use fettle_types::FunctionIndex;
 
 const NESTED: &str = "
 AAAAAAAAAA AA
@@ -44,7 +45,7 @@ fn calls_and_tables_survive() {
     record(&folder, &[NESTED, other], |finish| {
         finish.counters.push(Counter {
             thread: None,
-            function: 3,
+            function: FunctionIndex(3),
             kind: CounterKind::Edge,
             from_address: 1,
             to_address: Some(u64::MAX),
@@ -86,9 +87,14 @@ fn time_off_the_processor_is_that_of_the_switches_inside() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let start = i * 333 + 1;
         let end = start + 1 + (seed >> 33) % 331;
-        drawn.push(Drawn { function: 1, depth: 1, start, end });
+        drawn.push(Drawn { function: FunctionIndex(1), depth: 1, start, end });
         if [4, 700, 2999].contains(&i) {
-            drawn.push(Drawn { function: 0, depth: 0, start: caller_start, end: end + 1 });
+            drawn.push(Drawn {
+                function: FunctionIndex(0),
+                depth: 0,
+                start: caller_start,
+                end: end + 1,
+            });
             caller_start = end + 2;
         }
     }
@@ -114,11 +120,11 @@ fn time_off_the_processor_is_that_of_the_switches_inside() {
     }
     assert_eq!(read(&trace, 0), wanted);
     let totals = trace.totals().unwrap();
-    let sum = |function: u32| -> u64 {
-        drawn.iter().filter(|call| call.function == function).map(inside).sum()
+    let sum = |of: u32| -> u64 {
+        drawn.iter().filter(|call| call.function.get() == of).map(inside).sum()
     };
     for row in &totals {
-        let (total, own) = match row.function {
+        let (total, own) = match row.function.get() {
             0 => (sum(0), sum(0) - sum(1)),
             _ => (sum(1), sum(1)),
         };
@@ -184,7 +190,7 @@ fn a_clock_that_nobody_measured_is_estimated() {
     manifest.start_unix_ns = now.as_nanos() as u64 - 10_000_000_000;
     manifest.clock.tsc_hz = 0;
     let mut writer = TraceWriter::create(&folder, &manifest).unwrap();
-    let last = Drawn { function: 0, depth: 0, start: 0, end: 20_000_000_000 };
+    let last = Drawn { function: FunctionIndex(0), depth: 0, start: 0, end: 20_000_000_000 };
     writer.spool_append(0, &records(&[last])).unwrap();
     writer.flush().unwrap();
     drop(writer);
@@ -204,7 +210,7 @@ fn a_cut_off_recording_lasts_until_its_last_record() {
         let pair = |ns| ClockPair { tsc: TSC + ns, monotonic_ns: 5 + ns };
         (manifest.clock.begin, manifest.clock.end) = (Some(pair(0)), read_at.map(pair));
         let mut writer = TraceWriter::create(&folder, &manifest).unwrap();
-        let call = |start, end| Drawn { function: 0, depth: 0, start, end };
+        let call = |start, end| Drawn { function: FunctionIndex(0), depth: 0, start, end };
         writer.spool_append(0, &records(&[call(100, 200), call(300, 5_000_000)])).unwrap();
         writer.spool_append(1, &records(&[call(100, 4_000)])).unwrap();
         writer.flush().unwrap();
@@ -256,7 +262,7 @@ fn the_clock_may_wrap_its_52_bits() {
         let calls = read(&Trace::open(&folder).unwrap(), 0);
         let times: Vec<_> = calls.iter().map(|c| (c.start_ns, c.duration_ns)).collect();
         assert_eq!(times, [(10, 20), (40, 5000), (6000, 1)]);
-        assert!(calls.iter().all(|call| call.function == 4095));
+        assert!(calls.iter().all(|call| call.function == FunctionIndex(4095)));
     }
 }
 
@@ -282,13 +288,14 @@ fn open_calls_stand_around_the_recorded_ones() {
     let mut finish = finish(&[&drawn]);
     for (function, start) in [(0, 0), (1, 100)] {
         let (start_tsc, end_tsc) = (TSC + start, TSC + 900);
+        let function = FunctionIndex(function);
         finish.open_calls.push(OpenCall { thread: 0, function, start_tsc, end_tsc });
     }
     let mut writer = TraceWriter::create(&folder, &manifest()).unwrap();
     writer.spool_append(0, &records(&drawn)).unwrap();
     writer.finish(finish, &mut |_, _| {}).unwrap();
     let calls = read(&Trace::open(&folder).unwrap(), 0);
-    let shape: Vec<_> = calls.iter().map(|c| (c.function, c.depth, c.flags)).collect();
+    let shape: Vec<_> = calls.iter().map(|c| (c.function.get(), c.depth, c.flags)).collect();
     assert_eq!(shape, [(2, 2, 0), (3, 2, 0), (1, 1, Call::OPEN), (0, 0, Call::OPEN)]);
 }
 

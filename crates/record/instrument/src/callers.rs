@@ -1,7 +1,7 @@
 //! The rewritten text that an address of a process is in: return addresses in samples identify
 //! callers.
 
-use fettle_types::{LiveAddr, LoadBias};
+use fettle_types::{FunctionIndex, LiveAddr, LoadBias};
 
 use crate::note::Note;
 use crate::numbers::{Code, Numbers};
@@ -39,7 +39,7 @@ impl<'a> Callers<'a> {
     }
 
     /// The number in the trace of the function whose rewritten text is at `address`.
-    pub fn function_at(&self, address: u64) -> Option<u32> {
+    pub fn function_at(&self, address: u64) -> Option<FunctionIndex> {
         self.modules.iter().find_map(|(bias, code)| {
             let at = (LiveAddr(address) - *bias).0;
             let i = code.partition_point(|c| c.start <= at).checked_sub(1)?;

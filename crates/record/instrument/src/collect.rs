@@ -22,7 +22,7 @@ use fettle_trace::{
     Clock, ClockPair, Counter, CounterKind, Finish, Loss, Manifest, Mapping, OpenCall, Process,
     Thread, Total, TraceWriter,
 };
-use fettle_types::LoadBias;
+use fettle_types::{FunctionIndex, LoadBias};
 
 use crate::callers::Callers;
 use crate::map::{self, FileMap};
@@ -196,7 +196,7 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
     let _ = fs::remove_dir_all(&partial);
     let mut writer = TraceWriter::create(&partial, &manifest)?;
     let mut finish = Finish::default();
-    let mut block_counts: HashMap<(u32, u64), u64> = HashMap::new();
+    let mut block_counts: HashMap<(FunctionIndex, u64), u64> = HashMap::new();
     let mut ends: HashMap<(u32, u64), u64> = HashMap::new();
     for note in &notes {
         if let Some(end) = note.end {
@@ -381,10 +381,10 @@ struct SlotContents {
     /// Pairs of records, if calls were sampled.
     samples: Option<Vec<u8>>,
     last_tsc: u64,
-    accumulators: Vec<(u32, Accumulator)>,
+    accumulators: Vec<(FunctionIndex, Accumulator)>,
     /// By function and address of the block.
-    counters: Vec<((u32, u64), u64)>,
-    open: Vec<(u32, u64)>,
+    counters: Vec<((FunctionIndex, u64), u64)>,
+    open: Vec<(FunctionIndex, u64)>,
     lost: u64,
     unknown: u64,
     unmatched_exits: u64,
@@ -475,7 +475,7 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
                 a.calls = 0;
             }
             if a.calls | a.total_ticks | a.self_ticks != 0 {
-                out.accumulators.push((first + i as u32, a));
+                out.accumulators.push((first.plus(i as u32), a));
             }
         }
         let mut bytes = vec![0; map.counters.len() * 8];
@@ -484,7 +484,7 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
         for (count, (function, address)) in bytes.chunks_exact(8).zip(&map.counters) {
             let count = u64::from_le_bytes(count.try_into().expect("eight bytes"));
             if count != 0 {
-                out.counters.push(((first + function, *address), count));
+                out.counters.push(((first.plus(*function), *address), count));
             }
         }
     }
@@ -564,7 +564,8 @@ fn call_record(bytes: &[u8]) -> CallRecord {
 fn renumbered(bytes: &[u8], numbers: &Numbers) -> Result<[u8; 16], Torn> {
     let record = call_record(bytes);
     let id = record.id().ok_or(Torn::Hole)?;
-    let new = numbers.function(id.index()).and_then(FunctionId::from_index);
+    let new = numbers.function(id.index());
+    let new = new.and_then(|function| FunctionId::from_index(function.get()));
     let new = CallRecord::new(new.ok_or(Torn::Unknown)?, record.start(), record.ticks());
     let mut out = [0; 16];
     out[..8].copy_from_slice(&new.start_and_id_high.to_le_bytes());

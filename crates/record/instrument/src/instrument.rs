@@ -22,7 +22,7 @@
 //! The original text is not changed in the file: the entry patches are written at the start of a
 //! run that is recorded, so that a run that is not recorded costs nothing.
 
-use fettle_types::{LoadBias, PAGE};
+use fettle_types::{FunctionIndex, LoadBias, PAGE};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -331,7 +331,7 @@ impl Maker<'_> {
             LinkParameters {
                 text_at: LinkAddr(text_at),
                 load_bias: LoadBias::NONE,
-                first_function: self.map.first_function,
+                first_function: FunctionIndex(self.map.first_function),
                 accumulators: map::ACCUMULATORS,
                 counters: map::COUNTERS_AT + self.map.first_counter * 8,
                 ring_bytes: map::RING_BYTES,

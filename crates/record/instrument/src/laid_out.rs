@@ -14,7 +14,7 @@
 //! to it. Jump tables of absolute addresses need relocations in position-independent files: the
 //! whole relocation table goes behind the rest, with more of them.
 
-use fettle_types::{LoadBias, PAGE};
+use fettle_types::{FunctionIndex, LoadBias, PAGE};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -147,7 +147,7 @@ impl Maker<'_> {
         let parameters = LinkParameters {
             text_at: LinkAddr(text_at),
             load_bias: LoadBias::NONE,
-            first_function: 0,
+            first_function: FunctionIndex(0),
             accumulators: 0,
             counters: 0,
             ring_bytes: 1,

@@ -10,6 +10,7 @@ use fettle_record::counts::Counted;
 use fettle_record::rows;
 use fettle_rewrite::Plan;
 use fettle_trace::{Function, Module, Skipped};
+use fettle_types::{FunctionIndex, ModuleIndex};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of every ring.
@@ -79,11 +80,11 @@ impl FileMap {
             version: 1,
             id,
             mode: plan.mode.name().to_owned(),
-            module: rows::module(0, path, image, plan),
+            module: rows::module(ModuleIndex(0), path, image, plan),
             first_function: (id % u64::from(FUNCTIONS - functions)) as u32,
             first_counter: (id % u64::from(COUNTERS - plan.counters)) as u32,
-            functions: rows::functions(0, 0, image, plan),
-            skipped: rows::skipped(0, plan),
+            functions: rows::functions(ModuleIndex(0), FunctionIndex(0), image, plan),
+            skipped: rows::skipped(ModuleIndex(0), plan),
             counters: counters.collect(),
             counted: counted.collect(),
             code: Vec::new(),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use fettle_record::counts;
 use fettle_trace::{Counter, Finish};
+use fettle_types::{FunctionIndex, ModuleIndex};
 
 use crate::map::FileMap;
 
@@ -12,12 +13,12 @@ use crate::map::FileMap;
 pub struct Code {
     pub(crate) start: u64,
     pub(crate) size: u64,
-    pub(crate) function: u32,
+    pub(crate) function: FunctionIndex,
 }
 
 /// The rewritten text in `map`, in order of address; `first` is its first number in the trace.
-pub fn code(map: &FileMap, first: u32) -> Vec<Code> {
-    let numbered = map.code.iter().zip(first..);
+pub fn code(map: &FileMap, first: FunctionIndex) -> Vec<Code> {
+    let numbered = map.code.iter().zip(first.on());
     let mut code: Vec<Code> =
         numbered.map(|(&(start, size), function)| Code { start, size, function }).collect();
     code.sort_by_key(|c| c.start);
@@ -29,7 +30,7 @@ pub fn code(map: &FileMap, first: u32) -> Vec<Code> {
 pub(crate) struct Numbers {
     pub(crate) maps: Vec<FileMap>,
     /// First number in the trace of each map.
-    pub(crate) first: Vec<u32>,
+    pub(crate) first: Vec<FunctionIndex>,
     /// Rewritten text of each map, if its calls are sampled.
     pub(crate) code: Vec<Vec<Code>>,
 }
@@ -47,12 +48,12 @@ impl Numbers {
                 ));
             }
         }
-        let mut next = 0;
-        let first: Vec<u32> = maps
+        let mut next = FunctionIndex(0);
+        let first: Vec<FunctionIndex> = maps
             .iter()
             .map(|m| {
                 let first = next;
-                next += m.functions.len() as u32;
+                next = next.plus(m.functions.len() as u32);
                 first
             })
             .collect();
@@ -60,22 +61,26 @@ impl Numbers {
         Numbers { maps, first, code }
     }
 
-    pub(crate) fn module(&self, id: u64) -> Option<u32> {
-        self.maps.iter().position(|m| m.id == id).map(|i| i as u32)
+    pub(crate) fn module(&self, id: u64) -> Option<ModuleIndex> {
+        self.maps.iter().position(|m| m.id == id).map(|i| ModuleIndex(i as u32))
     }
 
     /// The number in the trace of a function's number in processes.
-    pub(crate) fn function(&self, number: u32) -> Option<u32> {
+    pub(crate) fn function(&self, number: u32) -> Option<FunctionIndex> {
         let after = self.maps.partition_point(|m| m.first_function <= number);
         let i = after.checked_sub(1)?;
         let index = number - self.maps[i].first_function;
-        ((index as usize) < self.maps[i].functions.len()).then(|| self.first[i] + index)
+        ((index as usize) < self.maps[i].functions.len()).then(|| self.first[i].plus(index))
     }
 
     /// The counts of edges; `counts` are by function and index in it.
-    pub(crate) fn edge_rows(&self, counts: &HashMap<(u32, u64), u64>, rows: &mut Vec<Counter>) {
+    pub(crate) fn edge_rows(
+        &self,
+        counts: &HashMap<(FunctionIndex, u64), u64>,
+        rows: &mut Vec<Counter>,
+    ) {
         for (map, first) in self.maps.iter().zip(&self.first) {
-            for (counted, function) in map.counted.iter().zip(*first..) {
+            for (counted, function) in map.counted.iter().zip(first.on()) {
                 let count = |k: usize| counts.get(&(function, k as u64)).copied().unwrap_or(0);
                 if (0..counted.counters()).any(|k| count(k) != 0) {
                     counts::rows(function, counted, count, rows);
@@ -86,10 +91,10 @@ impl Numbers {
 
     pub(crate) fn tables(self, finish: &mut Finish) {
         for (i, (map, first)) in self.maps.into_iter().zip(self.first).enumerate() {
-            let module = i as u32;
+            let module = ModuleIndex(i as u32);
             finish.modules.push(fettle_trace::Module { id: module, ..map.module });
             finish.functions.extend(
-                map.functions.into_iter().zip(first..).map(|(f, id)| fettle_trace::Function {
+                map.functions.into_iter().zip(first.on()).map(|(f, id)| fettle_trace::Function {
                     id,
                     module,
                     ..f

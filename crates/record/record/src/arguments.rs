@@ -6,6 +6,7 @@ use fettle_code::arguments::{Arguments, Class};
 use fettle_image::{ArgType, Image, LinkAddr, Param, Signature};
 use fettle_lift::Function;
 use fettle_trace::{Parameter, ParameterType};
+use fettle_types::FunctionIndex;
 
 use crate::prototype::{self, PrototypeError};
 use crate::select::{Names, Pattern, PatternError};
@@ -78,7 +79,10 @@ pub fn recorded(image: &Image, functions: &[Function], requests: &[ArgumentReque
 }
 
 /// Rows of the trace for a function with this number.
-pub fn rows(function: u32, parameters: &[(i32, String, ParameterType)]) -> Vec<Parameter> {
+pub fn rows(
+    function: FunctionIndex,
+    parameters: &[(i32, String, ParameterType)],
+) -> Vec<Parameter> {
     let row = |(index, name, kind): &(i32, String, ParameterType)| Parameter {
         function,
         index: *index,

@@ -4,6 +4,7 @@ use fettle_lift::BlockId;
 use fettle_lift::edges::{Edge, Flow, Place};
 use fettle_rewrite::PlannedFunction;
 use fettle_trace::{Counter, CounterKind};
+use fettle_types::FunctionIndex;
 use serde::{Deserialize, Serialize};
 
 /// Where the counters of a function stand.
@@ -56,7 +57,7 @@ impl Counted {
 /// Appends what the counters of one function say; `count` gives each counter's value. False if control
 /// was seen to leave a block in the middle, so that counts do not add up.
 pub fn rows(
-    function: u32,
+    function: FunctionIndex,
     counted: &Counted,
     count: impl Fn(usize) -> u64,
     rows: &mut Vec<Counter>,

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use fettle_types::FunctionIndex;
+
 /// A timed call.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
@@ -12,7 +14,7 @@ pub struct Sample {
     /// Ticks that it was preempted: that happened to it alone.
     pub preempted: u64,
     /// Its caller, if that is known.
-    pub caller: Option<u32>,
+    pub caller: Option<FunctionIndex>,
     /// Calls that it stands for; 0 if it was too long to be left to chance, and stands for itself.
     pub weight: u32,
     /// Other samples lie in it: it is as long as what it did.
@@ -94,11 +96,11 @@ impl Sums {
 struct Group {
     all: Sums,
     /// By caller.
-    callers: HashMap<u32, Sums>,
+    callers: HashMap<FunctionIndex, Sums>,
 }
 
 impl Group {
-    fn each(&mut self, caller: Option<u32>, change: impl Fn(&mut Sums)) {
+    fn each(&mut self, caller: Option<FunctionIndex>, change: impl Fn(&mut Sums)) {
         change(&mut self.all);
         if let Some(caller) = caller {
             change(self.callers.entry(caller).or_default());
@@ -145,7 +147,7 @@ pub struct Share {
     /// All calls.
     pub total: Ticks,
     /// Calls by each caller.
-    pub of_callers: HashMap<u32, Ticks>,
+    pub of_callers: HashMap<FunctionIndex, Ticks>,
 }
 
 impl Estimate {
@@ -170,7 +172,7 @@ impl Estimate {
     }
 
     /// A call that was taken in was one by `caller`, as is known now.
-    pub fn called_by(&mut self, caller: u32, sample: &Sample, inner: f64) {
+    pub fn called_by(&mut self, caller: FunctionIndex, sample: &Sample, inner: f64) {
         self.sum(sample, inner, |group, change| {
             change(group.callers.entry(caller).or_default());
         });
@@ -232,7 +234,7 @@ mod tests {
     use super::*;
 
     fn sample(ticks: u64) -> Sample {
-        Sample { ticks, caller: Some(9), weight: 64, ..Sample::default() }
+        Sample { ticks, caller: Some(FunctionIndex(9)), weight: 64, ..Sample::default() }
     }
 
     #[test]
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!(estimate.stretched(), 1);
         let share = estimate.share(64_000);
         let taken = 64_000.0 * 90.0 + 999_900.0;
-        assert_eq!((share.total.cpu, share.of_callers[&9].cpu), (taken, taken));
+        assert_eq!((share.total.cpu, share.of_callers[&FunctionIndex(9)].cpu), (taken, taken));
     }
 
     #[test]
@@ -270,7 +272,7 @@ mod tests {
         (0..70).for_each(|_| estimate.add(Sample { weight: 0, ..sample(1_000_000) }, 10.0));
         let share = estimate.share(64_070);
         let taken = 64_000.0 * 90.0 + 70_000_000.0;
-        assert_eq!((share.total.cpu, share.of_callers[&9].cpu), (taken, taken));
+        assert_eq!((share.total.cpu, share.of_callers[&FunctionIndex(9)].cpu), (taken, taken));
     }
 
     #[test]
@@ -281,7 +283,7 @@ mod tests {
         (0..100).for_each(|_| estimate.add(interrupted, 10.0));
         let share = estimate.share(64_000);
         let taken = 63_900.0 * 90.0 + 100.0 * 100_000.0;
-        assert_eq!((share.total.cpu, share.of_callers[&9].cpu), (taken, taken));
+        assert_eq!((share.total.cpu, share.of_callers[&FunctionIndex(9)].cpu), (taken, taken));
 
         let mut estimate = Estimate::default();
         estimate.add(sample(100), 10.0);
@@ -298,11 +300,14 @@ mod tests {
             let sample = if i % 10 == 0 { interrupted } else { sample(100) };
             at_once.add(sample, 10.0);
             later.add(Sample { caller: None, ..sample }, 10.0);
-            later.called_by(9, &sample, 10.0);
+            later.called_by(FunctionIndex(9), &sample, 10.0);
         }
         let at_once = at_once.share(64_000);
-        assert_eq!(later.share(64_000).of_callers[&9], at_once.of_callers[&9]);
-        assert_eq!(at_once.total, at_once.of_callers[&9]);
+        assert_eq!(
+            later.share(64_000).of_callers[&FunctionIndex(9)],
+            at_once.of_callers[&FunctionIndex(9)]
+        );
+        assert_eq!(at_once.total, at_once.of_callers[&FunctionIndex(9)]);
     }
 
     #[test]

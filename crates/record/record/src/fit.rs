@@ -10,6 +10,8 @@ use std::collections::{HashMap, HashSet};
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 
+use fettle_types::FunctionIndex;
+
 use crate::estimate::{Share, Ticks};
 
 /// What is known of a function in a thread.
@@ -62,7 +64,10 @@ pub struct Times {
 }
 
 /// Times of each function that fit together.
-pub fn fit(functions: &HashMap<u32, Known>, thread: Thread) -> HashMap<u32, Times> {
+pub fn fit(
+    functions: &HashMap<FunctionIndex, Known>,
+    thread: Thread,
+) -> HashMap<FunctionIndex, Times> {
     let own = own(functions, thread);
     let stands_for = own.waits_stand_for;
     let off = |ticks: &Ticks| ticks.off_once + ticks.waited * stands_for;
@@ -70,7 +75,8 @@ pub fn fit(functions: &HashMap<u32, Known>, thread: Thread) -> HashMap<u32, Time
         let total = &known.share.total;
         Part { cpu: total.cpu + known.passed, off: off(total) }
     };
-    let mut totals: HashMap<u32, Part> = functions.iter().map(|(f, k)| (*f, part(k))).collect();
+    let mut totals: HashMap<FunctionIndex, Part> =
+        functions.iter().map(|(f, k)| (*f, part(k))).collect();
     let again = recursive(functions);
     for (function, total) in &mut totals {
         // What calls itself counts more than once.
@@ -96,21 +102,21 @@ pub fn fit(functions: &HashMap<u32, Known>, thread: Thread) -> HashMap<u32, Time
 }
 
 struct Own {
-    parts: HashMap<u32, Part>,
+    parts: HashMap<FunctionIndex, Part>,
     /// What part of the calls that a waiting sample stands for waited as well.
     waits_stand_for: f64,
 }
 
 /// Functions' own ticks: what is not their callees'.
-fn own(functions: &HashMap<u32, Known>, thread: Thread) -> Own {
-    let mut below: HashMap<u32, Ticks> = HashMap::new();
+fn own(functions: &HashMap<FunctionIndex, Known>, thread: Thread) -> Own {
+    let mut below: HashMap<FunctionIndex, Ticks> = HashMap::new();
     for (caller, ticks) in functions.values().flat_map(|known| &known.share.of_callers) {
         let sum = below.entry(*caller).or_default();
         sum.cpu += ticks.cpu;
         sum.waited += ticks.waited;
         sum.off_once += ticks.off_once;
     }
-    let above = |function: &u32| {
+    let above = |function: &FunctionIndex| {
         let total = functions[function].share.total;
         let below = below.get(function).copied().unwrap_or_default();
         Ticks {
@@ -119,7 +125,7 @@ fn own(functions: &HashMap<u32, Known>, thread: Thread) -> Own {
             off_once: (total.off_once - below.off_once).max(0.0),
         }
     };
-    let above: HashMap<u32, Ticks> = functions.keys().map(|f| (*f, above(f))).collect();
+    let above: HashMap<FunctionIndex, Ticks> = functions.keys().map(|f| (*f, above(f))).collect();
     let once: f64 = above.values().map(|ticks| ticks.off_once).sum();
     let waited: f64 = above.values().map(|ticks| ticks.waited).sum();
     // A wait counts for its caller, too, where that called through code without probes and is unknown.
@@ -129,7 +135,7 @@ fn own(functions: &HashMap<u32, Known>, thread: Thread) -> Own {
     let sampled: f64 = functions.iter().map(|(f, k)| (above[f].cpu + k.passed).max(0.0)).sum();
     let cpu = thread.cpu.filter(|cpu| sampled > *cpu);
     let ran_for = cpu.map_or(1.0, |cpu| cpu / sampled);
-    let part = |(function, known): (&u32, &Known)| {
+    let part = |(function, known): (&FunctionIndex, &Known)| {
         let ticks = above[function];
         let cpu = known.pc_samples.unwrap_or((ticks.cpu + known.passed).max(0.0) * ran_for);
         let off = ticks.off_once * once_fits + ticks.waited * waits_stand_for;
@@ -141,15 +147,16 @@ fn own(functions: &HashMap<u32, Known>, thread: Thread) -> Own {
 /// Functions whose calls are short take no more than their own time and their share of their callees'.
 /// Of longer ones that is not certain: what calls them back through code without probes is unknown.
 fn bound_short(
-    functions: &HashMap<u32, Known>,
-    own: &HashMap<u32, Part>,
-    totals: &mut HashMap<u32, Part>,
+    functions: &HashMap<FunctionIndex, Known>,
+    own: &HashMap<FunctionIndex, Part>,
+    totals: &mut HashMap<FunctionIndex, Part>,
 ) {
     let is_short = |known: &Known| known.share.total.cpu < SHORT * known.calls;
-    let short: HashSet<u32> =
+    let short: HashSet<FunctionIndex> =
         functions.iter().filter(|(_, known)| is_short(known)).map(|(f, _)| *f).collect();
     for _ in 0..ROUNDS {
-        let mut bounds: HashMap<u32, f64> = short.iter().map(|f| (*f, own[f].cpu)).collect();
+        let mut bounds: HashMap<FunctionIndex, f64> =
+            short.iter().map(|f| (*f, own[f].cpu)).collect();
         for (callee, known) in functions {
             let all = known.share.total.cpu;
             for (caller, ticks) in &known.share.of_callers {
@@ -174,14 +181,15 @@ fn bound_short(
 
 /// Functions that call themselves, by others perhaps. Callers that a function spends next to nothing
 /// for do not count: long calls through code without probes are not certain.
-fn recursive(functions: &HashMap<u32, Known>) -> HashSet<u32> {
+fn recursive(functions: &HashMap<FunctionIndex, Known>) -> HashSet<FunctionIndex> {
     let calls = functions.iter().flat_map(|(callee, known)| {
         let least = known.share.total.cpu * LEAST;
         let callers = known.share.of_callers.iter().filter(move |(_, ticks)| ticks.cpu > least);
         callers.map(|(caller, _)| (*caller, *callee))
     });
-    let calls = DiGraphMap::<u32, ()>::from_edges(calls);
-    let cycle = |group: &Vec<u32>| group.len() > 1 || calls.contains_edge(group[0], group[0]);
+    let calls = DiGraphMap::<FunctionIndex, ()>::from_edges(calls);
+    let cycle =
+        |group: &Vec<FunctionIndex>| group.len() > 1 || calls.contains_edge(group[0], group[0]);
     tarjan_scc(&calls).into_iter().filter(cycle).flatten().collect()
 }
 
@@ -194,7 +202,8 @@ mod tests {
     }
 
     fn known(cpu: f64, calls: f64, callers: &[(u32, f64)]) -> Known {
-        let of_callers = callers.iter().map(|(caller, cpu)| (*caller, ticks(*cpu))).collect();
+        let of_callers =
+            callers.iter().map(|(caller, cpu)| (FunctionIndex(*caller), ticks(*cpu))).collect();
         let share = Share { total: ticks(cpu), of_callers };
         Known { share, calls, ..Known::default() }
     }
@@ -207,27 +216,33 @@ mod tests {
     fn a_short_function_takes_its_own_time_and_its_callees() {
         // 1 calls 2, which calls 3: samples say five times too much of both.
         let functions = HashMap::from([
-            (1, looked(known(1e6, 1.0, &[]), 800_000.0)),
-            (2, looked(known(1e6, 1000.0, &[(1, 1e6)]), 100_000.0)),
-            (3, looked(known(5e5, 1000.0, &[(2, 5e5)]), 100_000.0)),
+            (FunctionIndex(1), looked(known(1e6, 1.0, &[]), 800_000.0)),
+            (FunctionIndex(2), looked(known(1e6, 1000.0, &[(1, 1e6)]), 100_000.0)),
+            (FunctionIndex(3), looked(known(5e5, 1000.0, &[(2, 5e5)]), 100_000.0)),
         ]);
         let times = fit(&functions, Thread { cpu: Some(1e6), off: Some(0.0) });
-        let (leaf, middle) = (times[&3], times[&2]);
+        let (leaf, middle) = (times[&FunctionIndex(3)], times[&FunctionIndex(2)]);
         assert_eq!((leaf.cpu_own, leaf.cpu_total), (100_000, 100_000));
         assert_eq!((middle.cpu_own, middle.cpu_total), (100_000, 200_000));
-        assert_eq!((times[&1].cpu_own, times[&1].cpu_total), (800_000, 1_000_000));
+        assert_eq!(
+            (times[&FunctionIndex(1)].cpu_own, times[&FunctionIndex(1)].cpu_total),
+            (800_000, 1_000_000)
+        );
     }
 
     #[test]
     fn nothing_runs_for_longer_than_its_thread_but_what_calls_itself() {
         let functions = HashMap::from([
-            (1, known(9e6, 2.0, &[])),
-            (2, known(8e6, 3.0, &[(1, 4e6), (2, 4e6)])),
-            (3, known(4e6, 5.0, &[(1, 4e6)])),
+            (FunctionIndex(1), known(9e6, 2.0, &[])),
+            (FunctionIndex(2), known(8e6, 3.0, &[(1, 4e6), (2, 4e6)])),
+            (FunctionIndex(3), known(4e6, 5.0, &[(1, 4e6)])),
         ]);
         let times = fit(&functions, Thread { cpu: Some(3e6), off: None });
-        assert_eq!((times[&1].cpu_total, times[&3].cpu_total), (3_000_000, 3_000_000));
-        assert_eq!(times[&2].cpu_total, 8_000_000);
+        assert_eq!(
+            (times[&FunctionIndex(1)].cpu_total, times[&FunctionIndex(3)].cpu_total),
+            (3_000_000, 3_000_000)
+        );
+        assert_eq!(times[&FunctionIndex(2)].cpu_total, 8_000_000);
         let own: u64 = times.values().map(|times| times.cpu_own).sum();
         assert!(own.abs_diff(3_000_000) < 3, "{own}");
     }
@@ -239,10 +254,14 @@ mod tests {
             Known { share: Share { total, ..Share::default() }, calls: 1.0, ..Known::default() }
         };
         // 1 called 2 through code without probes.
-        let functions = HashMap::from([(1, waits(1000.0)), (2, waits(1000.0))]);
+        let functions =
+            HashMap::from([(FunctionIndex(1), waits(1000.0)), (FunctionIndex(2), waits(1000.0))]);
         let times = fit(&functions, Thread { cpu: None, off: Some(1000.0) });
         let own: u64 = times.values().map(|times| times.own).sum();
-        assert_eq!((own, times[&1].total, times[&2].total), (1000, 1000, 1000));
+        assert_eq!(
+            (own, times[&FunctionIndex(1)].total, times[&FunctionIndex(2)].total),
+            (1000, 1000, 1000)
+        );
     }
 
     #[test]
@@ -251,10 +270,13 @@ mod tests {
             let total = Ticks { cpu: 10.0, waited, off_once };
             Known { share: Share { total, ..Share::default() }, calls: 9.0, ..Known::default() }
         };
-        let functions = HashMap::from([(1, waits(90_000.0, 0.0)), (2, waits(0.0, 700.0))]);
+        let functions = HashMap::from([
+            (FunctionIndex(1), waits(90_000.0, 0.0)),
+            (FunctionIndex(2), waits(0.0, 700.0)),
+        ]);
         let times = fit(&functions, Thread { cpu: None, off: Some(1000.0) });
-        assert_eq!((times[&1].own, times[&2].own), (310, 710));
+        assert_eq!((times[&FunctionIndex(1)].own, times[&FunctionIndex(2)].own), (310, 710));
         let times = fit(&functions, Thread::default());
-        assert_eq!((times[&1].own, times[&2].own), (90_010, 710));
+        assert_eq!((times[&FunctionIndex(1)].own, times[&FunctionIndex(2)].own), (90_010, 710));
     }
 }

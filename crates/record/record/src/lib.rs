@@ -21,7 +21,6 @@ pub mod locking;
 pub mod machine;
 pub mod modules;
 mod naming;
-pub mod numbers;
 pub mod perf;
 mod places;
 pub mod process_table;

@@ -1,6 +1,6 @@
 //! The modules of a session: lifted and rewritten once, linked for every place they lie at.
 
-use fettle_types::{LoadBias, PAGE};
+use fettle_types::{FunctionIndex, LoadBias, ModuleIndex, PAGE};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,7 +21,6 @@ use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
 use crate::ahead::{Ahead, Far, OnPreparing};
 use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::cache::{Plans, Wanted};
-use crate::numbers::ModuleIndex;
 use crate::room::{AddressSpace, find_room, raised_heap};
 use crate::segment_base;
 use crate::select::Selection;
@@ -29,7 +28,7 @@ use crate::select::Selection;
 /// A module that was lifted and rewritten.
 pub struct Module {
     /// Its number in the trace.
-    pub id: u32,
+    pub id: ModuleIndex,
     /// Its file.
     pub path: PathBuf,
     /// The file's contents.
@@ -37,7 +36,7 @@ pub struct Module {
     /// Its rewritten text.
     pub plan: Arc<Plan>,
     /// Number in the session of its first function.
-    pub first_function: u32,
+    pub first_function: FunctionIndex,
     /// Number in the session of its first counter.
     pub first_counter: u32,
     /// What is recorded of its functions' arguments.
@@ -197,7 +196,7 @@ pub struct ModuleOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotOffsets {
     /// Number in the session of the module's first function.
-    pub first_function: u32,
+    pub first_function: FunctionIndex,
     /// Offset of the accumulators.
     pub accumulators: u32,
     /// Offset of the module's first counter.
@@ -209,7 +208,12 @@ pub struct SlotOffsets {
 impl SlotOffsets {
     /// For code that has nothing but counters.
     pub const fn counters(at: u32) -> SlotOffsets {
-        SlotOffsets { first_function: 0, accumulators: 0, counters: at, ring_bytes: 1 }
+        SlotOffsets {
+            first_function: FunctionIndex(0),
+            accumulators: 0,
+            counters: at,
+            ring_bytes: 1,
+        }
     }
 }
 
@@ -419,9 +423,9 @@ impl Modules {
     }
 
     /// Whether a function is where its program starts, which no program comes back from.
-    pub fn is_start(&self, function: u32) -> bool {
+    pub fn is_start(&self, function: FunctionIndex) -> bool {
         self.all.iter().any(|module| {
-            let index = function.checked_sub(module.first_function);
+            let index = function.since(module.first_function);
             let planned = index.and_then(|index| module.plan.functions.get(index as usize));
             planned.is_some_and(|planned| planned.entry == module.image.entry())
         })
@@ -448,7 +452,7 @@ impl Modules {
     pub fn next_offsets(&self) -> SlotOffsets {
         let options = &self.options;
         SlotOffsets {
-            first_function: self.functions,
+            first_function: FunctionIndex(self.functions),
             accumulators: options.accumulators_at,
             counters: options.counters_at + self.counters * 8,
             ring_bytes: options.ring_bytes,
@@ -555,8 +559,8 @@ impl Modules {
         plan: Arc<Plan>,
         arguments: Recorded,
     ) -> Result<ModuleIndex, ModuleError> {
-        let (first_function, first_counter) = (self.functions, self.counters);
-        let functions = first_function + plan.functions.len() as u32;
+        let (first_function, first_counter) = (FunctionIndex(self.functions), self.counters);
+        let functions = self.functions + plan.functions.len() as u32;
         let counters = first_counter.saturating_add(plan.counters);
         if functions > self.options.functions || counters > self.options.counters {
             return Err(ModuleError::TooManyFunctions(path.to_owned()));
@@ -564,7 +568,7 @@ impl Modules {
         (self.functions, self.counters) = (functions, counters);
         let module = ModuleIndex(self.all.len() as u32);
         self.all.push(Module {
-            id: module.get(),
+            id: module,
             path: path.to_owned(),
             image,
             plan,

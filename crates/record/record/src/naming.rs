@@ -27,6 +27,8 @@ fn parameter_rows(module: &modules::Module) -> Vec<Parameter> {
     let known =
         functions.filter_map(|(i, f)| Some((i, module.arguments.parameters.get(&f.entry)?)));
     known
-        .flat_map(|(i, parameters)| arguments::rows(module.first_function + i as u32, parameters))
+        .flat_map(|(i, parameters)| {
+            arguments::rows(module.first_function.plus(i as u32), parameters)
+        })
         .collect()
 }

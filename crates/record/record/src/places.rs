@@ -7,13 +7,15 @@
 
 use std::collections::HashMap;
 
+use fettle_types::FunctionIndex;
+
 use crate::perf::Place;
 
 /// What is at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// Rewritten text of a function.
-    Function(u32),
+    Function(FunctionIndex),
     /// What probes call.
     Agent,
     /// Anything else.
@@ -22,7 +24,7 @@ pub enum Code {
 
 impl Code {
     /// The function whose rewritten text it is.
-    pub fn function(self) -> Option<u32> {
+    pub fn function(self) -> Option<FunctionIndex> {
         match self {
             Code::Function(function) => Some(function),
             Code::Agent | Code::Other => None,
@@ -37,7 +39,7 @@ const ENOUGH: u64 = 32;
 #[derive(Debug, Default)]
 pub struct Places {
     pc_samples: u64,
-    by_function: HashMap<u32, u64>,
+    by_function: HashMap<FunctionIndex, u64>,
 }
 
 impl Places {
@@ -55,7 +57,7 @@ impl Places {
     }
 
     /// How much of the thread's time it was in a function; `None` if there were too few samples to say.
-    pub fn share_of(&self, function: u32) -> Option<f64> {
+    pub fn share_of(&self, function: FunctionIndex) -> Option<f64> {
         let found = self.by_function.get(&function).copied().unwrap_or(0);
         (self.pc_samples >= ENOUGH).then_some(found as f64 / self.pc_samples as f64)
     }
@@ -70,8 +72,8 @@ mod tests {
     fn code_at(address: u64) -> Code {
         match address {
             0x1000..0x1100 => Code::Agent,
-            0x1100..0x1200 => Code::Function(1),
-            0x1200..0x1300 => Code::Function(2),
+            0x1100..0x1200 => Code::Function(FunctionIndex(1)),
+            0x1200..0x1300 => Code::Function(FunctionIndex(2)),
             _ => Code::Other,
         }
     }
@@ -91,15 +93,18 @@ mod tests {
         }
         // In the agent, and where there is no caller.
         places.add(&place(0x1010, &[0x1210]), code_at);
-        assert_eq!(places.share_of(1), Some(100.0 / 101.0));
+        assert_eq!(places.share_of(FunctionIndex(1)), Some(100.0 / 101.0));
         places.add(&place(0x7f00, &[]), code_at);
-        assert_eq!((places.share_of(1), places.share_of(2)), (Some(100.0 / 102.0), Some(0.0)));
+        assert_eq!(
+            (places.share_of(FunctionIndex(1)), places.share_of(FunctionIndex(2))),
+            (Some(100.0 / 102.0), Some(0.0))
+        );
     }
 
     #[test]
     fn few_looks_tell_nothing() {
         let mut places = Places::default();
         places.add(&place(0x1180, &[]), code_at);
-        assert_eq!(places.share_of(1), None);
+        assert_eq!(places.share_of(FunctionIndex(1)), None);
     }
 }

@@ -16,6 +16,7 @@ use fettle_trace::{
 };
 
 use fettle_kernel_events::{Capture, KernelError};
+use fettle_types::ModuleIndex;
 
 use crate::ahead::OnPreparing;
 use crate::arguments::ArgumentRequest;
@@ -272,7 +273,7 @@ pub fn conduct<E: From<RecordError>>(
 
 /// Functions of the modules whose rewritten text some process has got.
 fn functions_probed(modules: &Modules, done: &Done) -> u64 {
-    let mapped: HashSet<u32> = done.mappings.iter().map(|mapping| mapping.module).collect();
+    let mapped: HashSet<ModuleIndex> = done.mappings.iter().map(|mapping| mapping.module).collect();
     let got = modules.all().iter().filter(|module| mapped.contains(&module.id));
     got.map(|module| module.plan.functions.len() as u64).sum()
 }
@@ -308,7 +309,7 @@ fn tables(options: &Options, mut manifest: Manifest, modules: &Modules, done: Do
 /// A note on calls that had not ended and are added up with those that have.
 fn still_open(open: &[OpenCall], functions: &[Function]) -> Option<String> {
     const NAMED: usize = 5;
-    let function = |call: &OpenCall| functions.get(call.function as usize);
+    let function = |call: &OpenCall| functions.get(call.function.place());
     let mut names: Vec<&str> = open.iter().filter_map(function).map(|f| f.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();

@@ -1,7 +1,6 @@
 //! Rewritten text in a process.
 
-use crate::numbers::ModuleIndex;
-use fettle_types::{LiveAddr, LoadBias};
+use fettle_types::{LiveAddr, LoadBias, ModuleIndex};
 
 /// Rewritten text where a process has it.
 #[derive(Clone, Copy, Debug)]

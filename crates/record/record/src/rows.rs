@@ -7,6 +7,7 @@ use fettle_code::Mode;
 use fettle_image::{Image, LinkAddr, demangle};
 use fettle_rewrite::Plan;
 use fettle_trace::{Function, Module, ProbeMode, Skipped};
+use fettle_types::{FunctionIndex, ModuleIndex};
 
 /// What a trace says of probes of this mode.
 pub fn probe_mode(mode: Mode) -> ProbeMode {
@@ -29,7 +30,7 @@ pub fn build_id(image: &Image) -> Option<String> {
 }
 
 /// The module `id`, which is `image` at `path`, with the rewritten text of `plan`.
-pub fn module(id: u32, path: &Path, image: &Image, plan: &Plan) -> Module {
+pub fn module(id: ModuleIndex, path: &Path, image: &Image, plan: &Plan) -> Module {
     let (probed, skipped) = (plan.functions.len() as u64, plan.skipped.len() as u64);
     Module {
         id,
@@ -42,9 +43,14 @@ pub fn module(id: u32, path: &Path, image: &Image, plan: &Plan) -> Module {
 }
 
 /// Functions of module `id`, the first with number `first`.
-pub fn functions(id: u32, first: u32, image: &Image, plan: &Plan) -> Vec<Function> {
+pub fn functions(
+    id: ModuleIndex,
+    first: FunctionIndex,
+    image: &Image,
+    plan: &Plan,
+) -> Vec<Function> {
     let lines = image.lines();
-    let rows = plan.functions.iter().zip(first..).map(|(f, number)| {
+    let rows = plan.functions.iter().zip(first.on()).map(|(f, number)| {
         let name = name_of(image, f.entry, f.name.as_deref());
         let place = lines.line(f.entry).map(|p| (p.file.clone(), p.line));
         Function { id: number, module: id, ..function(name, f.entry.0, f.size, place) }
@@ -67,8 +73,8 @@ pub fn function(name: String, address: u64, size: u64, place: Option<(String, u3
     let readable = demangle(&name);
     let (file, line) = place.unzip();
     Function {
-        id: 0,
-        module: 0,
+        id: FunctionIndex::default(),
+        module: ModuleIndex::default(),
         demangled: (readable != name).then_some(readable),
         name,
         address,
@@ -79,7 +85,7 @@ pub fn function(name: String, address: u64, size: u64, place: Option<(String, u3
 }
 
 /// Functions of module `id` that were left unmodified.
-pub fn skipped(id: u32, plan: &Plan) -> Vec<Skipped> {
+pub fn skipped(id: ModuleIndex, plan: &Plan) -> Vec<Skipped> {
     let rows = plan.skipped.iter().map(|s| Skipped {
         module: id,
         address: s.entry.0,

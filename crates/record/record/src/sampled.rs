@@ -22,13 +22,12 @@ use std::collections::{HashMap, VecDeque};
 
 use fettle_abi::block::{Accumulator, TICKS_PER_MARK};
 use fettle_abi::record::CallRecord;
-use fettle_types::Pid;
+use fettle_types::{FunctionIndex, ModuleIndex, Pid};
 
 use crate::cost::SampleCost;
 use crate::estimate::{Estimate, Sample};
 use crate::fit::{Known, Thread, Times, fit};
 use crate::modules::Module;
-use crate::numbers::ModuleIndex;
 use crate::perf::Place;
 use crate::places::{Code, Places};
 use crate::switches::Out;
@@ -60,19 +59,19 @@ struct ThreadSamples {
     preempted: Past,
     probes: Past,
     signals: Past,
-    by_function: HashMap<u32, Estimate>,
+    by_function: HashMap<FunctionIndex, Estimate>,
     /// Calls that code without probes has made: in which function they lie is found later.
     orphans: Vec<Unattributed>,
     /// The last long call of each function that was not timed: when it began, by its checkpoint frame,
     /// and ended.
-    marks: HashMap<u32, (u64, u64)>,
+    marks: HashMap<FunctionIndex, (u64, u64)>,
     places: Places,
 }
 
 /// A call of which it is not known yet which function with probes was the last to call anything.
 #[derive(Clone, Copy, Debug)]
 struct Unattributed {
-    function: u32,
+    function: FunctionIndex,
     end: u64,
     sample: Sample,
 }
@@ -83,8 +82,8 @@ const ORPHANS_MAX: usize = 4096;
 /// A sample as it was taken.
 #[derive(Clone, Copy, Debug)]
 struct Timed {
-    function: u32,
-    caller: Option<u32>,
+    function: FunctionIndex,
+    caller: Option<FunctionIndex>,
     start: u64,
     /// It was in progress then, which is certain.
     since: u64,
@@ -163,7 +162,7 @@ impl Sampled {
         &mut self,
         thread: u32,
         records: &[u8],
-        function_at: impl Fn(u64) -> Option<u32>,
+        function_at: impl Fn(u64) -> Option<FunctionIndex>,
     ) {
         self.threads.entry(thread).or_default().feed(records, function_at);
     }
@@ -180,13 +179,13 @@ impl Sampled {
     pub fn times(
         &mut self,
         thread: u32,
-        calls: &HashMap<u32, u64>,
+        calls: &HashMap<FunctionIndex, u64>,
         cpu_ns: Option<u64>,
-    ) -> HashMap<u32, Times> {
+    ) -> HashMap<FunctionIndex, Times> {
         let Some(mut samples) = self.threads.remove(&thread) else { return HashMap::new() };
         samples.settle(&self.cost, None);
         let cpu = cpu_ns.map(|ns| ns as f64 / self.cost.ns_per_tick);
-        let known = |(function, estimate): (u32, Estimate)| {
+        let known = |(function, estimate): (FunctionIndex, Estimate)| {
             let calls = calls.get(&function).copied().unwrap_or(0);
             let known = Known {
                 share: estimate.share(calls),
@@ -219,14 +218,14 @@ fn code_at(regions: &[Region], address: u64, modules: &[Module]) -> Code {
     let function = || {
         let module = modules.get(region.module.place())?;
         let offset = u32::try_from(address - region.start).ok()?;
-        Some(module.first_function + module.plan.function_at(offset)? as u32)
+        Some(module.first_function.plus(module.plan.function_at(offset)? as u32))
     };
     function().map_or(Code::Agent, Code::Function)
 }
 
 impl ThreadSamples {
     /// Takes pairs of a call record and its caller (`runtime/agent`).
-    fn feed(&mut self, records: &[u8], function_at: impl Fn(u64) -> Option<u32>) {
+    fn feed(&mut self, records: &[u8], function_at: impl Fn(u64) -> Option<FunctionIndex>) {
         for bytes in records.chunks_exact(size_of::<CallRecord>()) {
             let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8"));
             let record = CallRecord { start_and_id_high: word(0), ticks_and_id_low: word(8) };
@@ -237,7 +236,7 @@ impl ThreadSamples {
             let (return_address, weight) = (record.start_and_id_high, record.ticks());
             let Some(id) = call.id() else { continue };
             let caller = function_at(return_address);
-            let (function, start, ticks) = (id.index(), call.start(), call.ticks());
+            let (function, start, ticks) = (id.into(), call.start(), call.ticks());
             let timed = Timed { function, caller, start, since: start, ticks, weight: 0 };
             let timed = match u32::try_from(weight) {
                 Ok(weight) if weight <= WEIGHT_MAX => Timed { weight, ..timed },
@@ -347,6 +346,9 @@ impl Past {
 mod tests {
     use super::*;
 
+    const CALLER: FunctionIndex = FunctionIndex(1);
+    const CALLEE: FunctionIndex = FunctionIndex(2);
+
     #[test]
     fn the_past_is_summed_and_thinned() {
         let mut past = Past::default();
@@ -367,7 +369,7 @@ mod tests {
         let mut sampled = Sampled::new(cost);
         sampled.switched_out(7, Out { off: 2_000, on: 5_000, preempted: true });
         let samples = sampled.threads.get_mut(&7).unwrap();
-        // Function 1 calls 2 from 1,500 to 5,100, of which 3,000 preempted; it stands for 64 calls.
+        // The caller calls from 1,500 to 5,100, of which 3,000 preempted; it stands for 64 calls.
         let timed = |function, caller, start, ticks, weight| Timed {
             function,
             caller,
@@ -376,14 +378,14 @@ mod tests {
             ticks,
             weight,
         };
-        samples.waiting.push_back(timed(2, Some(1), 1_500, 3_600, 64));
-        samples.waiting.push_back(timed(1, None, 1_000, 9_000, 1));
-        let times = sampled.times(7, &HashMap::from([(1, 1), (2, 64)]), None);
+        samples.waiting.push_back(timed(CALLEE, Some(CALLER), 1_500, 3_600, 64));
+        samples.waiting.push_back(timed(CALLER, None, 1_000, 9_000, 1));
+        let times = sampled.times(7, &HashMap::from([(CALLER, 1), (CALLEE, 64)]), None);
         // A sample has 10 of the probe's own in it; passing one takes 2.
         let callee = 64 * (600 - 10 + 2);
-        assert_eq!((times[&2].total, times[&2].cpu_total), (callee + 3_000, callee));
+        assert_eq!((times[&CALLEE].total, times[&CALLEE].cpu_total), (callee + 3_000, callee));
         // Its own sample costs 100, and 64 calls at 2.
-        assert_eq!(times[&1].total, 9_000 - 100 - 128 - 10 + 2);
+        assert_eq!(times[&CALLER].total, 9_000 - 100 - 128 - 10 + 2);
     }
 
     #[test]
@@ -393,8 +395,12 @@ mod tests {
             let mut samples = ThreadSamples::default();
             let bytes: Vec<u8> =
                 records.concat().iter().flat_map(|word| word.to_ne_bytes()).collect();
-            samples.feed(&bytes, |at| (0x10_0000..0x10_1000).contains(&at).then_some(1));
-            samples.waiting.iter().map(|timed| (timed.function, timed.weight)).collect::<Vec<_>>()
+            samples.feed(&bytes, |at| (0x10_0000..0x10_1000).contains(&at).then_some(CALLER));
+            samples
+                .waiting
+                .iter()
+                .map(|timed| (timed.function.get(), timed.weight))
+                .collect::<Vec<_>>()
         };
         // In its own code, in another's, and a call that was timed.
         assert_eq!(feed(vec![long(0x10_0040), long(0x20_0000), long(0)]), [(1, 0), (1, 0)]);

@@ -17,13 +17,12 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::numbers::SlotIndex;
 use fettle_abi::block::{self, Accumulator, Alive, Clock, MirrorFrame, ThreadBlock};
 use fettle_abi::locking::{self, Blame, Edge, Event, HEAD_WORDS, HeadWord, Row};
 use fettle_abi::ring::{Policy, RingCursors};
 use fettle_abi::{MAGIC, VERSION};
 use fettle_code::Mode;
-use fettle_types::{Pid, Tid};
+use fettle_types::{FunctionIndex, Pid, SlotIndex, Tid};
 use memmap2::MmapRaw;
 
 use crate::locking::ThreadTable;
@@ -109,7 +108,7 @@ pub(crate) fn clock_of(mode: Mode) -> Clock {
 #[derive(Clone, Debug, Default)]
 pub struct SlotTotals {
     /// By function number: those that were called.
-    pub accumulators: Vec<(u32, Accumulator)>,
+    pub accumulators: Vec<(FunctionIndex, Accumulator)>,
     /// By counter number: those that are not zero.
     pub counters: Vec<(u32, u64)>,
     /// Records that found no room, and room that no record was stored to.
@@ -130,7 +129,7 @@ pub struct SlotTotals {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenFrame {
     /// Its function's number.
-    pub function: u32,
+    pub function: FunctionIndex,
     /// When it was entered, by the clock of the mode.
     pub start: u64,
     /// Ticks of the calls that it made and that have ended.
@@ -146,9 +145,10 @@ impl SlotTotals {
     /// probes count a call where it ends, and these have ended, or will, in the parent, too. Their
     /// time since the fork stays, as do records of it. `copied` are those frames that
     /// [`Slots::copy_frames`] made.
-    pub fn leave_to_parent(&mut self, copied: &[(u32, u64)]) {
-        let open: HashSet<(u32, u64)> = self.open.iter().map(|f| (f.function, f.start)).collect();
-        let mut ended: HashMap<u32, u64> = HashMap::new();
+    pub fn leave_to_parent(&mut self, copied: &[(FunctionIndex, u64)]) {
+        let open: HashSet<(FunctionIndex, u64)> =
+            self.open.iter().map(|f| (f.function, f.start)).collect();
+        let mut ended: HashMap<FunctionIndex, u64> = HashMap::new();
         for (function, _) in copied.iter().filter(|frame| !open.contains(frame)) {
             *ended.entry(*function).or_default() += 1;
         }
@@ -161,9 +161,9 @@ impl SlotTotals {
     /// Lets the open calls count as if they ended at `end`, by the clock of the mode: those of functions
     /// that never return, for there is no probe at an end that does not come. Those of `copied` began in
     /// the process that this one was forked from: they are its calls, and here their time is added.
-    pub fn end_open(&mut self, end: u64, copied: &[(u32, u64)]) {
-        let copied: HashSet<&(u32, u64)> = copied.iter().collect();
-        let mut places: HashMap<u32, usize> =
+    pub fn end_open(&mut self, end: u64, copied: &[(FunctionIndex, u64)]) {
+        let copied: HashSet<&(FunctionIndex, u64)> = copied.iter().collect();
+        let mut places: HashMap<FunctionIndex, usize> =
             self.accumulators.iter().enumerate().map(|(at, (number, _))| (*number, at)).collect();
         let (mut ticks_inside, mut inside) = (0, 0);
         for frame in self.open.iter().rev() {
@@ -326,10 +326,10 @@ impl Slots {
     /// # Errors
     ///
     /// When the memory file cannot be written.
-    pub fn set_operations(&self, first: u32, operations: &[u8]) -> io::Result<()> {
-        let end = first as usize + operations.len();
+    pub fn set_operations(&self, first: FunctionIndex, operations: &[u8]) -> io::Result<()> {
+        let end = first.place() + operations.len();
         assert!(self.layout.locks && end <= locking::OPERATIONS as usize);
-        self.file.write_all_at(operations, locking::HEAD_OPERATIONS + u64::from(first))
+        self.file.write_all_at(operations, locking::HEAD_OPERATIONS + u64::from(first.get()))
     }
 
     /// Numbers of the rows of all locks that the thread of a slot has now, but for semaphores, which no thread
@@ -529,7 +529,12 @@ impl Slots {
     /// functions. Where calls are timed, these go on in the child as calls that begin at the fork,
     /// `now`: what was before is the parent's. They are given with where each is, as in
     /// [`SlotTotals::open`].
-    pub fn copy_frames(&self, parent: SlotIndex, child: SlotIndex, now: u64) -> Vec<(u32, u64)> {
+    pub fn copy_frames(
+        &self,
+        parent: SlotIndex,
+        child: SlotIndex,
+        now: u64,
+    ) -> Vec<(FunctionIndex, u64)> {
         let used = self.word(parent, std::mem::offset_of!(ThreadBlock, mirror_used));
         let used = used.load(Ordering::Acquire).min(u64::from(block::MIRROR_BYTES));
         for offset in (0..used as usize).step_by(8) {
@@ -560,7 +565,7 @@ impl Slots {
         slot: SlotIndex,
         (used, ended): (u64, u64),
         now: u64,
-    ) -> Vec<(u32, u64)> {
+    ) -> Vec<(FunctionIndex, u64)> {
         use std::mem::offset_of;
         // A child has used no CPU time yet.
         let now = if self.mode == Mode::Cpu { 0 } else { now };
@@ -576,7 +581,7 @@ impl Slots {
             word(offset_of!(MirrorFrame, start)).store(start, Ordering::Relaxed);
             word(offset_of!(MirrorFrame, child_ticks)).store(0, Ordering::Relaxed);
             word(offset_of!(MirrorFrame, ended_before)).store(ended, Ordering::Relaxed);
-            (number, start)
+            (FunctionIndex(number), start)
         };
         frames.map(begin).collect()
     }
@@ -688,7 +693,7 @@ impl Slots {
             let function = field(offset_of!(MirrorFrame, function));
             if (function as u32) < functions && start != 0 {
                 totals.open.push(OpenFrame {
-                    function: function as u32,
+                    function: FunctionIndex(function as u32),
                     start,
                     child_ticks: field(offset_of!(MirrorFrame, child_ticks)),
                     children: function >> 32,
@@ -699,7 +704,7 @@ impl Slots {
         let from = u64::from(self.layout.accumulators_at());
         let size = size_of::<Accumulator>() as u64;
         self.nonzero(slot, from, u64::from(functions) * size, |i, words| {
-            totals.accumulators.push((i, Accumulator::new(words)));
+            totals.accumulators.push((FunctionIndex(i), Accumulator::new(words)));
         })?;
         let from = u64::from(self.layout.counters_at());
         self.nonzero(slot, from, u64::from(counters) * 8, |i, [count]| {

@@ -18,7 +18,7 @@ use fettle_record::modules::SlotOffsets;
 use fettle_rewrite::Plan;
 use fettle_rewrite::plan::PlannedFunction;
 use fettle_trace::CounterKind;
-use fettle_types::Pid;
+use fettle_types::{FunctionIndex, Pid};
 
 use crate::counters::{self, Copies, Counters};
 use crate::error::TuneError;
@@ -453,7 +453,7 @@ fn add<'a>(
             continue;
         }
         let mut rows = Vec::new();
-        let right = counts::rows(0, &counts::Counted::of(planned), value, &mut rows);
+        let right = counts::rows(FunctionIndex(0), &counts::Counted::of(planned), value, &mut rows);
         inconsistent += u64::from(!right);
         let counts = by_function.entry(planned.entry).or_default();
         for row in rows {

@@ -7,6 +7,7 @@ use fettle_place::model::Geometry;
 use fettle_record::modules::open_image;
 use fettle_record::rows;
 use fettle_trace::{CounterKind, Trace};
+use fettle_types::{FunctionIndex, ModuleIndex};
 use rustc_hash::FxHashMap;
 
 use crate::decide::{self, Decided, Group};
@@ -73,16 +74,16 @@ pub fn lay_out(trace: &Trace, wanted: &Wanted) -> Result<Vec<OfModule>, OfflineE
 }
 
 /// The counts of a trace, by module.
-fn counted(trace: &Trace) -> Result<FxHashMap<u32, ByFunction>, OfflineError> {
+fn counted(trace: &Trace) -> Result<FxHashMap<ModuleIndex, ByFunction>, OfflineError> {
     let counters = trace.counters()?;
     if counters.is_empty() {
         let (path, mode) = (trace.path().to_owned(), trace.manifest().probe_mode.name());
         return Err(OfflineError::NoCounts { path, mode });
     }
     let functions = trace.functions()?;
-    let place: FxHashMap<u32, (u32, LinkAddr)> =
+    let place: FxHashMap<FunctionIndex, (ModuleIndex, LinkAddr)> =
         functions.iter().map(|f| (f.id, (f.module, LinkAddr(f.address)))).collect();
-    let mut by_module: FxHashMap<u32, ByFunction> = FxHashMap::default();
+    let mut by_module: FxHashMap<ModuleIndex, ByFunction> = FxHashMap::default();
     for counter in &counters {
         let Some((module, entry)) = place.get(&counter.function) else { continue };
         let counts = by_module.entry(*module).or_default().entry(*entry).or_default();

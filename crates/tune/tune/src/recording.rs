@@ -18,7 +18,7 @@ use fettle_rewrite::Plan;
 use fettle_trace::{
     Counter, CounterKind, Finish, Manifest, Mapping, ProbeMode, Thread, Total, TraceWriter,
 };
-use fettle_types::Pid;
+use fettle_types::{FunctionIndex, ModuleIndex, Pid};
 
 use crate::Wanted;
 use crate::count::{self, Counted, Profile, Wait};
@@ -148,9 +148,9 @@ fn counted(
     notes(&profile, manifest);
     manifest.notes.extend(unmatched_patterns(&target, &recording.wanted, &modules, &codes));
     let mut finish = Finish::default();
-    for (id, (index, plan)) in (0..).zip(&codes) {
+    for (id, (index, plan)) in (0..).map(ModuleIndex).zip(&codes) {
         let Module { loaded, image, .. } = &modules[*index];
-        let first = finish.functions.len() as u32;
+        let first = FunctionIndex(finish.functions.len() as u32);
         finish.modules.push(rows::module(id, &called[&loaded.link_map], image, plan));
         finish.functions.extend(rows::functions(id, first, image, plan));
         finish.skipped.extend(rows::skipped(id, plan));
@@ -159,7 +159,7 @@ fn counted(
             pid: process.pid().unsigned(),
             base: loaded.bias.get(),
         });
-        for (function, planned) in (first..).zip(&plan.functions) {
+        for (function, planned) in first.on().zip(&plan.functions) {
             let Some(counts) = profile.modules[*index].get(&planned.entry) else { continue };
             notify(recording.reported, (function, planned.entry), counts, &mut finish);
         }
@@ -272,7 +272,7 @@ fn notes(profile: &Profile, manifest: &mut Manifest) {
 /// Appends the counts of a function to the trace.
 fn notify(
     reported: Reported,
-    (function, entry): (u32, LinkAddr),
+    (function, entry): (FunctionIndex, LinkAddr),
     counts: &Counts,
     finish: &mut Finish,
 ) {

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use fettle_trace::Trace;
+use fettle_types::FunctionIndex;
 use serde_json::json;
 
 use super::cast::Cast;
@@ -38,7 +39,7 @@ struct Writer<'a> {
     out: &'a mut dyn Write,
     cast: Cast,
     /// Names as JSON text, by function.
-    quoted: FastMap<u32, String>,
+    quoted: FastMap<FunctionIndex, String>,
     /// The thread being written, as members of an event.
     place: String,
     comma: &'static str,

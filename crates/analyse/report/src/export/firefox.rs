@@ -8,6 +8,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use fettle_trace::Trace;
+use fettle_types::FunctionIndex;
 use fxprof_processed_profile::{
     CategoryHandle, CpuDelta, Frame, FrameFlags, FrameHandle, FrameInfo, ProcessHandle, Profile,
     ReferenceTimestamp, SamplingInterval, StackHandle, ThreadHandle, Timestamp,
@@ -65,7 +66,7 @@ struct Writer {
 /// The thread being written.
 struct Open {
     thread: ThreadHandle,
-    frames: FastMap<u32, FrameHandle>,
+    frames: FastMap<FunctionIndex, FrameHandle>,
     /// The calls that are open, outermost first, each with all around it.
     stacks: Vec<StackHandle>,
     last_ns: u64,

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use fettle_trace::proto::Message;
 use fettle_trace::{Switch, Trace};
+use fettle_types::FunctionIndex;
 
 use super::cast::Cast;
 use crate::error::{Error, Result};
@@ -70,7 +71,7 @@ struct Writer<'a> {
     out: &'a mut dyn Write,
     cast: Cast,
     /// Numbers of names that were sent, by function.
-    sent: FastMap<u32, u64>,
+    sent: FastMap<FunctionIndex, u64>,
     track: u64,
     /// Reused for every packet.
     packet: Message,
@@ -145,7 +146,7 @@ impl Writer<'_> {
     }
 
     /// The number of a function's name, after sending it if it is new.
-    fn name(&mut self, function: u32) -> u64 {
+    fn name(&mut self, function: FunctionIndex) -> u64 {
         let next = self.sent.len() as u64 + 1;
         let number = *self.sent.entry(function).or_insert(next);
         if number == next {

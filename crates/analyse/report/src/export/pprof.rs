@@ -13,6 +13,7 @@ use crate::hash::FastMap;
 use crate::report::Analysis;
 use crate::tree::NodeId;
 use fettle_trace::proto::Message;
+use fettle_types::FunctionIndex;
 
 /// Field numbers of `profile.proto` that are used here.
 mod field {
@@ -72,7 +73,7 @@ fn write_kinds(kinds: &[(&str, &str)], strings: &mut Strings, message: &mut Mess
 fn write_flat(
     analysis: &Analysis,
     kinds: usize,
-    locations: &mut FastMap<u32, u64>,
+    locations: &mut FastMap<FunctionIndex, u64>,
     message: &mut Message,
 ) {
     for row in flat(analysis) {
@@ -91,7 +92,7 @@ pub(super) fn write(
     functions: Vec<Function>,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let functions: FastMap<u32, Function> =
+    let functions: FastMap<FunctionIndex, Function> =
         functions.into_iter().map(|function| (function.id, function)).collect();
     let mut strings = Strings { numbers: Default::default(), order: Vec::new() };
     // The first string is always the empty one.
@@ -109,7 +110,7 @@ pub(super) fn write(
 
     // One location per function; numbers from 1, in order of first use.
     let tree = &analysis.profile.tree;
-    let mut locations: FastMap<u32, u64> = FastMap::default();
+    let mut locations: FastMap<FunctionIndex, u64> = FastMap::default();
     let mut nodes = Vec::new();
     for (id, node) in tree.nodes().iter().enumerate().skip(2) {
         chain(tree, id as NodeId, &mut nodes);
@@ -131,7 +132,7 @@ pub(super) fn write(
 
     write_flat(analysis, kinds.len(), &mut locations, &mut message);
 
-    let mut locations: Vec<(u32, u64)> = locations.into_iter().collect();
+    let mut locations: Vec<(FunctionIndex, u64)> = locations.into_iter().collect();
     locations.sort_by_key(|&(_, number)| number);
     for (id, number) in locations {
         let known = functions.get(&id);

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use fettle_trace::Trace;
+use fettle_types::FunctionIndex;
 use serde_json::json;
 
 use super::cast::Cast;
@@ -48,7 +49,7 @@ struct Writer<'a> {
     out: &'a mut dyn Write,
     cast: Cast,
     /// Numbers of frames, by function.
-    frames: FastMap<u32, u64>,
+    frames: FastMap<FunctionIndex, u64>,
     names: Vec<String>,
     /// Time of the last event of the thread being written.
     open: Option<u64>,

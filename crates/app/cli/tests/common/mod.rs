@@ -38,7 +38,7 @@ pub fn calls(trace: &Path) -> HashMap<String, u64> {
     assert_right(trace);
     let trace = Trace::open(trace).expect("a trace");
     let functions = trace.functions().expect("functions");
-    let names: HashMap<u32, String> = functions.into_iter().map(|f| (f.id, f.name)).collect();
+    let names: HashMap<_, String> = functions.into_iter().map(|f| (f.id, f.name)).collect();
     let mut calls = HashMap::new();
     for total in trace.totals().expect("totals") {
         *calls.entry(names[&total.function].clone()).or_default() += total.calls;

@@ -17,6 +17,7 @@ use fettle_trace::{
     Clock, Finish, Function, Machine, Manifest, Module, ProbeCost, Process, Skipped, Thread, Total,
     TraceWriter,
 };
+use fettle_types::{FunctionIndex, ModuleIndex};
 
 /// Time-stamp counter at the start of every drawn trace.
 pub const TSC: u64 = 77_000_000;
@@ -26,7 +27,7 @@ pub const COLUMN: u64 = 100;
 /// A drawn call: function, start and end in ticks after [`TSC`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    pub function: u32,
+    pub function: FunctionIndex,
     pub depth: usize,
     pub start: u64,
     pub end: u64,
@@ -41,10 +42,10 @@ pub fn calls(drawing: &str) -> Vec<Drawn> {
     let mut ended = Vec::new();
     for column in 0..=width {
         let time = column as u64 * COLUMN;
-        let stack: Vec<u32> = rows
+        let stack: Vec<FunctionIndex> = rows
             .iter()
             .map_while(|row| row.get(column).filter(|c| c.is_ascii_uppercase()))
-            .map(|letter| u32::from(letter - b'A'))
+            .map(|letter| FunctionIndex(u32::from(letter - b'A')))
             .collect();
         let same = open.iter().zip(&stack).take_while(|(a, b)| a.function == **b).count();
         while open.len() > same {
@@ -62,7 +63,7 @@ pub fn calls(drawing: &str) -> Vec<Drawn> {
 pub fn records(calls: &[Drawn]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for call in calls {
-        let id = FunctionId::from_index(call.function).unwrap();
+        let id = FunctionId::from_index(call.function.get()).unwrap();
         let record = CallRecord::new(id, TSC + call.start, call.end - call.start);
         bytes.extend(record.start_and_id_high.to_le_bytes());
         bytes.extend(record.ticks_and_id_low.to_le_bytes());
@@ -123,7 +124,7 @@ pub const NAMES: [&str; 6] = [
 pub fn finish(threads: &[&[Drawn]]) -> Finish {
     let mut finish = Finish { manifest: manifest(), ..Finish::default() };
     finish.modules.push(Module {
-        id: 0,
+        id: ModuleIndex(0),
         path: "/home/me/prog".into(),
         build_id: Some("c0ffee".into()),
         functions_seen: 8,
@@ -132,8 +133,8 @@ pub fn finish(threads: &[&[Drawn]]) -> Finish {
     });
     for (id, name) in NAMES.iter().enumerate() {
         finish.functions.push(Function {
-            id: id as u32,
-            module: 0,
+            id: FunctionIndex(id as u32),
+            module: ModuleIndex(0),
             name: (*name).into(),
             address: 0x1000 + id as u64 * 0x40,
             size: 0x40,
@@ -144,7 +145,7 @@ pub fn finish(threads: &[&[Drawn]]) -> Finish {
     }
     for (address, name, detail) in [(0x9000, "tiny", "3 bytes"), (0x9040, "stub", "4 bytes")] {
         finish.skipped.push(Skipped {
-            module: 0,
+            module: ModuleIndex(0),
             address,
             name: name.into(),
             reason: "too short for an entry patch".into(),

@@ -7,6 +7,7 @@ use fettle_abi::block::Accumulator;
 use fettle_code::Mode;
 use fettle_record::rows;
 use fettle_trace::{Module, Skipped};
+use fettle_types::ModuleIndex;
 
 use crate::elf::get;
 use crate::map::{self, FileMap};
@@ -137,7 +138,7 @@ pub fn read(bytes: &[u8]) -> Option<FileMap> {
         return None;
     }
     map.module = Module {
-        id: 0,
+        id: ModuleIndex(0),
         path: String::new(),
         build_id: None,
         functions_seen: (map.functions.len() + map.skipped.len()) as u64,
@@ -186,7 +187,7 @@ fn read_chunk(chunk: &[u8], address: u64, map: &mut FileMap) -> Option<()> {
             }
         } else {
             map.skipped.push(Skipped {
-                module: 0,
+                module: ModuleIndex(0),
                 address: entry,
                 name,
                 reason: file,

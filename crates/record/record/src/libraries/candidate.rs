@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use fettle_image::LinkAddr;
 use fettle_live::{FileMap, Region, Request};
-use fettle_types::{LiveAddr, LoadBias};
+use fettle_types::{LiveAddr, LoadBias, ModuleIndex};
 
 use crate::modules::Placed;
-use crate::numbers::ModuleIndex;
 
 use super::layout::{CODE, CONSTANTS};
 

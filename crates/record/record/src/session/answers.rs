@@ -122,7 +122,7 @@ impl Session for Recorder<'_> {
                 self.map_locks(pid);
                 if pending.probed {
                     self.done.mappings.push(Mapping {
-                        module: pending.module.get(),
+                        module: pending.module,
                         pid: pid.unsigned(),
                         base: pending.bias.get(),
                     });

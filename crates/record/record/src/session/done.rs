@@ -100,7 +100,7 @@ impl Done {
         let mut inconsistent = 0;
         for module in modules.all() {
             for (i, planned) in module.plan.functions.iter().enumerate() {
-                let function = module.first_function + i as u32;
+                let function = module.first_function.plus(i as u32);
                 let count = |k: usize| {
                     let number = module.first_counter + planned.counters.0 + k as u32;
                     self.counters.get(&number).copied().unwrap_or(0)

@@ -12,14 +12,13 @@ use std::time::Duration;
 
 use fettle_live::{ExitStatus, LiveAddr};
 use fettle_trace::{ClockPair, Manifest, Mapping, Process, TraceWriter};
-use fettle_types::{Pid, Tid};
+use fettle_types::{ModuleIndex, Pid, SlotIndex, Tid};
 
 use crate::clock;
 use crate::libraries::{Libraries, UndoRecorder};
 use crate::locking::Locking;
 use crate::modules::Modules;
 use crate::naming;
-use crate::numbers::{ModuleIndex, SlotIndex};
 use crate::rewritten::Rewritten;
 use crate::sampled::Sampled;
 use crate::short::MinDuration;
@@ -257,8 +256,8 @@ impl<'a> Recorder<'a> {
     /// A module of a process has its rewritten text mapped.
     fn mapped(&mut self, pid: Pid, code: &Rewritten) {
         let Rewritten { module, text, text_len, bias } = code;
-        let (module_id, process) = (module.get(), pid.unsigned());
-        self.done.mappings.push(Mapping { module: module_id, pid: process, base: bias.get() });
+        let process = pid.unsigned();
+        self.done.mappings.push(Mapping { module: *module, pid: process, base: bias.get() });
         if let Some(sampled) = &mut self.sampled {
             sampled.add_code(pid, text.0, *text_len, *module);
         }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::SkipReason;
 use fettle_live::{ExecStop, FaultStop, FileMap, Injection, LiveAddr};
-use fettle_types::{LoadBias, Pid};
+use fettle_types::{LoadBias, ModuleIndex, Pid};
 
 use crate::libraries::{CODE, CONSTANTS, DATA};
-use crate::numbers::ModuleIndex;
 use crate::room::{AddressSpace, find_gap, slots_from};
 use crate::slots::ALIVE_AT;
 

@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use fettle_types::{LoadBias, Pid};
+use fettle_types::{FunctionIndex, LoadBias, ModuleIndex, Pid, SlotIndex};
 
 use crate::libraries::Space;
-use crate::numbers::{ModuleIndex, SlotIndex};
 use crate::task;
 
 /// What is known of a process.
@@ -41,7 +40,7 @@ pub(super) struct ThreadState {
     /// What it was at its end, once that has come.
     pub(super) end: Option<task::Account>,
     /// Calls that it was forked in the middle of.
-    pub(super) copied: Vec<(u32, u64)>,
+    pub(super) copied: Vec<(FunctionIndex, u64)>,
     /// Looks that found it in a system call with a lock in hand, and the ticks that they stand for: by the
     /// number of the lock's row and the call.
     pub(super) held_over: HashMap<(u32, u32), (u64, u64)>,

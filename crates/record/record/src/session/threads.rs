@@ -7,11 +7,10 @@ use fettle_abi::record::CallRecord;
 use fettle_code::Mode;
 use fettle_rewrite::PlannedFunction;
 use fettle_trace::{OpenCall, Thread, Total, UserValue};
-use fettle_types::{HeldOver, Pid, Tid};
+use fettle_types::{HeldOver, Pid, SlotIndex, Tid};
 
 use crate::clock;
 use crate::locking;
-use crate::numbers::SlotIndex;
 use crate::sampled;
 use crate::slots::SlotTotals;
 use crate::switches::{Out, Switches};

@@ -1,5 +1,5 @@
 use fettle_live::Growth;
-use fettle_types::LoadBias;
+use fettle_types::{FunctionIndex, LoadBias};
 
 use super::*;
 use crate::modules::{ModuleOptions, Modules};
@@ -145,7 +145,7 @@ fn damaged_entries_are_made_anew() {
                 let parameters = fettle_rewrite::LinkParameters {
                     text_at: fettle_image::LinkAddr(0x10_0000),
                     load_bias: LoadBias::NONE,
-                    first_function: 0,
+                    first_function: FunctionIndex(0),
                     accumulators: 0,
                     counters: 0,
                     ring_bytes: 1 << 20,
