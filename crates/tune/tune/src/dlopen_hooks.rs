@@ -75,7 +75,7 @@ impl DlopenHooks {
     ) -> Result<DlopenHooks, String> {
         let loader = target.loader().ok_or("its loader is not in its own list")?;
         let image = open_image(&loader.file).map_err(|error| error.to_string())?;
-        let hook_site = Loader::of(image)?.hang(
+        let hook_site = Loader::of(image)?.hook_site(
             loader.bias,
             slots.at.0 + ALIVE_AT,
             AddressSpace::of(target.process.pid(), maps),

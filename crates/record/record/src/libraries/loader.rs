@@ -79,7 +79,7 @@ impl Loader {
     /// # Errors
     ///
     /// When there is no room.
-    pub fn hang(
+    pub fn hook_site(
         &self,
         bias: LoadBias,
         alive: u64,

@@ -125,7 +125,7 @@ impl Libraries {
         // The loader is linked at 0.
         let bias = stop.auxv.base - LinkAddr(0);
         let maps = with_taken(&stop.maps, taken);
-        let hook_site = loader.hang(bias, alive, AddressSpace::of(stop.pid, &maps))?;
+        let hook_site = loader.hook_site(bias, alive, AddressSpace::of(stop.pid, &maps))?;
         let HookSite { dlopen_hook, regions, regions_at, r_debug, jump } = hook_site;
         let helper = dlopen_hook.code;
         let zeros = self.zeros().map_err(|e| e.to_string())?;
