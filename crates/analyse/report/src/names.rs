@@ -146,9 +146,20 @@ pub fn one_line(name: String) -> String {
     name
 }
 
+/// A command as one line of words: a script's line breaks and tabs as escapes, and no other control character.
+pub fn command_line(command: &[String]) -> String {
+    one_line(command.join(" ").replace('\n', "\\n").replace('\t', "\\t"))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::demangled;
+    use super::{command_line, demangled};
+
+    #[test]
+    fn a_script_is_shown_as_one_line() {
+        let command = ["sh", "-c", "a\n\tb\x1b[2J"].map(String::from);
+        assert_eq!(command_line(&command), "sh -c a\\n\\tb\u{fffd}[2J");
+    }
 
     #[test]
     fn rust_cpp_and_c_names() {

@@ -51,7 +51,7 @@ impl Analysis {
         let children = self.profile.tree.children_by(weight);
         let total_ns = nodes[ROOT as usize].in_callees(weight);
         let mut graph = FlameGraph {
-            title: crate::names::one_line(self.manifest.command.join(" ")),
+            title: crate::names::command_line(&self.manifest.command),
             weight,
             total_ns,
             frames: Vec::new(),

@@ -62,7 +62,7 @@ fn more_functions(all: u64, shown: usize, out: &mut String) {
 
 /// What ran, when, for how long, and how it ended.
 fn run(run: &Run, events: &[EventRow], terminal: Terminal, out: &mut String) {
-    let command = crate::names::one_line(run.command.join(" "));
+    let command = crate::names::command_line(&run.command);
     paint(out, &shortened(&command, terminal.width), BOLD, terminal.colour);
     out.push('\n');
     let mut parts = vec![format!("{} wall", duration(run.duration_ns))];
