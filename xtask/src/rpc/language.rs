@@ -1,9 +1,10 @@
 //! Languages: what their test programs need, and how they are built, in `target/rpc`.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 
 use crate::{apt, proc, repo};
@@ -23,6 +24,9 @@ pub enum Language {
     Rust,
 }
 
+/// Packages of the compiler, and of the schemas that `fettle.proto` imports.
+const PROTOC: [&str; 2] = ["protobuf-compiler", "libprotobuf-dev"];
+
 /// Versions of generators and libraries that tests are run with.
 const GO_GENERATORS: [&str; 2] = [
     "google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11",
@@ -35,6 +39,17 @@ const JAVA_GENERATOR: &str = "io.grpc:protoc-gen-grpc-java:1.68.1:exe:linux-x86_
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy";
 const MAVEN_COPY_ALL: &str =
     "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
+
+/// Why a language cannot be tried: something of others' is not there and cannot be had. Errors without it are
+/// ours.
+#[derive(Debug, Clone, Copy)]
+pub struct Missing;
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a tool or a library is missing")
+    }
+}
 
 /// The test programs of a language, built.
 pub struct Programs {
@@ -183,17 +198,16 @@ impl Job<'_> {
 
     fn go(&self) -> Result<Programs> {
         if !proc::on_path("go") {
-            bail!("go is not in PATH");
+            return Err(anyhow!("go is not in PATH").context(Missing));
         }
-        apt::ensure(&["protobuf-compiler".to_owned()])?;
+        apt::ensure(&PROTOC.map(str::to_owned)).context(Missing)?;
         let bin = repo::target_folder("rpc/bin")?;
         for generator in GO_GENERATORS {
             let program = generator.split('@').next().unwrap_or_default();
             let program = bin.join(program.rsplit('/').next().unwrap_or_default());
             if !program.exists() {
-                proc::output_of(
-                    Command::new("go").args(["install", generator]).env("GOBIN", &bin),
-                )?;
+                proc::output_of(Command::new("go").args(["install", generator]).env("GOBIN", &bin))
+                    .context(Missing)?;
             }
         }
         std::fs::create_dir_all(self.folder.join("pb"))?;
@@ -225,15 +239,15 @@ impl Job<'_> {
             go.args(arguments).current_dir(self.folder).env("GOFLAGS", "-mod=mod");
             proc::output_of(&mut go).map(drop)
         };
-        go(&["mod", "tidy"])?;
+        go(&["mod", "tidy"]).context(Missing)?;
         go(&["build", tags, "-o", "matrix", "."])?;
         Ok(self.programs(&["./matrix"]))
     }
 
     fn cpp(&self) -> Result<Programs> {
-        let packages =
-            ["protobuf-compiler", "protobuf-compiler-grpc", "libgrpc++-dev", "g++", "pkg-config"];
-        apt::ensure(&packages.map(str::to_owned))?;
+        let more = ["protobuf-compiler-grpc", "libgrpc++-dev", "g++", "pkg-config"];
+        let packages: Vec<String> = PROTOC.iter().chain(&more).map(|s| (*s).to_owned()).collect();
+        apt::ensure(&packages).context(Missing)?;
         self.copy("cpp", &["matrix.cc"])?;
         let mut compiler = Command::new("protoc");
         compiler.args(["--cpp_out=.", "fettle.proto"]);
@@ -261,9 +275,9 @@ impl Job<'_> {
 
     fn java(&self) -> Result<Programs> {
         if !proc::on_path("javac") || !proc::on_path("mvn") {
-            bail!("javac or mvn is not in PATH");
+            return Err(anyhow!("javac or mvn is not in PATH").context(Missing));
         }
-        apt::ensure(&["protobuf-compiler".to_owned()])?;
+        apt::ensure(&PROTOC.map(str::to_owned)).context(Missing)?;
         let bin = repo::target_folder("rpc/bin")?;
         let generator = bin.join("protoc-gen-grpc-java");
         let maven = |arguments: &[&str]| -> Result<()> {
@@ -279,12 +293,14 @@ impl Job<'_> {
                 &format!("-Dartifact={JAVA_GENERATOR}"),
                 &out,
                 "-Dmdep.stripVersion",
-            ])?;
+            ])
+            .context(Missing)?;
             std::fs::rename(bin.join("protoc-gen-grpc-java-linux-x86_64.exe"), &generator)?;
             proc::output_of(Command::new("chmod").arg("+x").arg(&generator))?;
         }
         let libraries = repo::target_folder("rpc/java-libraries")?;
-        maven(&[MAVEN_COPY_ALL, &format!("-DoutputDirectory={}", libraries.display())])?;
+        maven(&[MAVEN_COPY_ALL, &format!("-DoutputDirectory={}", libraries.display())])
+            .context(Missing)?;
         let mut compiler = Command::new("protoc");
         compiler.args(["--java_out=.", "fettle.proto"]);
         let more = format!(",generator={}", generator.display());
@@ -311,7 +327,7 @@ impl Job<'_> {
     }
 
     fn rust(&self) -> Result<Programs> {
-        apt::ensure(&["protobuf-compiler".to_owned()])?;
+        apt::ensure(&PROTOC.map(str::to_owned)).context(Missing)?;
         std::fs::create_dir_all(self.folder.join("src"))?;
         self.copy("rust", &["build.rs", "src/main.rs"])?;
         let manifest = std::fs::read_to_string(self.tests.join("rust/Cargo.toml"))?;
@@ -319,6 +335,9 @@ impl Job<'_> {
         std::fs::write(self.folder.join("Cargo.toml"), manifest.replace("../../..", &root))?;
         // Dependencies are kept from run to run.
         let target = repo::target_folder("rpc/rust-target")?;
+        let mut fetch = Command::new("cargo");
+        fetch.args(["fetch", "--quiet"]).current_dir(self.folder);
+        proc::output_of(&mut fetch).context(Missing)?;
         let mut cargo = Command::new("cargo");
         cargo.args(["build", "--quiet"]).current_dir(self.folder);
         let options = match self.stubs {
@@ -379,14 +398,15 @@ fn python() -> Result<PathBuf> {
     let folder = repo::target_folder("rpc")?.join("venv");
     let python = folder.join("bin/python3");
     if !python.exists() {
-        proc::output_of(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+        proc::output_of(Command::new("python3").args(["-m", "venv"]).arg(&folder))
+            .context(Missing)?;
     }
     let pip = |arguments: &[&str]| -> Result<()> {
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         proc::output_of(pip.args(arguments)).map(drop)
     };
-    pip(&PYTHON_PACKAGES)?;
+    pip(&PYTHON_PACKAGES).context(Missing)?;
     // The packages are built from copies: a build leaves files beside its source.
     for name in ["sensor", "rpc"] {
         let source = repo::root().join("runtime").join(name).join("python");

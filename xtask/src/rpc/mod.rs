@@ -12,6 +12,7 @@ use std::process::Command;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
+use language::Missing;
 pub use language::{Language, Stubs};
 
 use crate::{fettle, proc, repo};
@@ -79,10 +80,15 @@ pub fn run(options: &Options) -> Result<Score> {
         let stubs = format!("mode={},id=traceparent", options.mode);
         let programs = match language.build(&plugin, &Stubs::Woven(stubs)) {
             Ok(programs) => programs,
-            Err(error) => {
+            Err(error) if error.is::<Missing>() => {
                 let why = format!("calls in {name}: {error:#}");
                 println!("skipped: {why}");
                 score.skipped.push(why);
+                continue;
+            }
+            Err(error) => {
+                println!("failed: calls in {name}: {error:#}");
+                score.failed += 1;
                 continue;
             }
         };
