@@ -151,12 +151,7 @@ pub(crate) fn place(
         Counting::Edges => spanning(function).ok_or((Reason::EdgesHidden, function.entry()))?,
         Counting::Times => return clocks(lifter, function),
     };
-    if let Some(at) = changes_gs(lifter, function) {
-        return Err((Reason::ChangesGs, at));
-    }
-    let callees = Callees::new(lifter);
-    let flags = Flags::solve(function, callees);
-    let sites = CounterSites { lifter, function, flags, callees };
+    let sites = CounterSites::of(lifter, function)?;
     let entry = function.code.entry_block();
     let mut counters = Counters::default();
     for (number, place) in places.iter().enumerate() {
@@ -193,12 +188,7 @@ fn clocks(lifter: &Lifter<'_>, function: &KernelFunction) -> Result<Counters, (R
         return Err((Reason::NoFentry, function.entry()));
     }
     calls(function).ok_or((Reason::EdgesHidden, function.entry()))?;
-    if let Some(at) = changes_gs(lifter, function) {
-        return Err((Reason::ChangesGs, at));
-    }
-    let callees = Callees::new(lifter);
-    let flags = Flags::solve(function, callees);
-    let sites = CounterSites { lifter, function, flags, callees };
+    let sites = CounterSites::of(lifter, function)?;
     let entry = function.code.entry_block();
     let begin = sites.in_block(entry)?;
     if begin.insn >= function.code.blocks[entry.index()].insns.end {
@@ -224,7 +214,7 @@ fn clocks(lifter: &Lifter<'_>, function: &KernelFunction) -> Result<Counters, (R
             (true, false) => return Err((Reason::EdgesHidden, at)),
             (true, true) => {
                 let branches = matches!(function.ends[index], End::Step(Step::Branch(_)));
-                let saves = branches || sites.flags.before(function, id, last, callees);
+                let saves = branches || sites.flags.before(function, id, last, sites.callees);
                 if sites.is_shadowed(last) || !sites.unwinds(last) {
                     return Err((Reason::Unwind, at));
                 }
@@ -279,7 +269,17 @@ struct CounterSites<'a, 'l> {
     callees: Callees<'a>,
 }
 
-impl CounterSites<'_, '_> {
+impl<'a, 'l> CounterSites<'a, 'l> {
+    /// What is known of a function's instructions, if counters in it can reach their processor's own.
+    fn of(lifter: &'l Lifter<'a>, function: &'l KernelFunction) -> Result<Self, (Reason, u64)> {
+        if let Some(at) = changes_gs(lifter, function) {
+            return Err((Reason::ChangesGs, at));
+        }
+        let callees = Callees::new(lifter);
+        let flags = Flags::solve(function, callees);
+        Ok(CounterSites { lifter, function, flags, callees })
+    }
+
     fn in_block(&self, id: BlockId) -> Result<CounterSite, (Reason, u64)> {
         let function = self.function;
         let insns = function.code.blocks[id.index()].insns.clone();
