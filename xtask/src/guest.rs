@@ -210,8 +210,12 @@ impl Files {
 /// What a guest's time is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// That of this machine.
+    /// That of this machine; each processor has a thread of QEMU's.
     Host,
+    /// The same, and one thread of QEMU's takes the processors in turn. Where one processor writes code that
+    /// another is about to execute, QEMU 7.2 with several threads may go on with what stood there before, for
+    /// ever: seen as breakpoints without end, of which the memory has none.
+    HostInTurns,
     /// Two nanoseconds an instruction, of one processor; time in which it waits passes at once. What a guest
     /// does then hardly depends on how fast this machine is.
     Instructions,
@@ -331,6 +335,7 @@ fn qemu(kernel: &Kernel, machine: &Machine, archive: &Path) -> Command {
     command.args(["-n", "5", "qemu-system-x86_64", "-M", "q35", "-accel"]);
     match machine.clock {
         Clock::Host => command.arg("tcg,thread=multi"),
+        Clock::HostInTurns => command.arg("tcg,thread=single"),
         Clock::Instructions => {
             command.args(["tcg,thread=single", "-icount", "shift=1,sleep=off", "-rtc", "clock=vm"])
         }

@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
@@ -16,6 +17,11 @@ use crate::error::{Error, Result};
 const FOLDERS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// What each processor's buffer holds, KiB: some hundred thousand calls.
 const BUFFER_KIB: u32 = 4096;
+/// A busy processor fills its buffer in less. So the tracer looks on again and again, and what it saw is taken
+/// in between, instead of running on over what it saw before.
+const WINDOW: Duration = Duration::from_millis(50);
+/// So many windows show which functions run: a kernel whose functions are all traced is several times slower.
+const WINDOWS: u32 = 10;
 /// A page of the tracer's buffer.
 const PAGE: usize = 4096;
 /// A page begins with its time and how much of it is used.
@@ -30,12 +36,13 @@ const RECORD: usize = 24;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen(pub BTreeMap<(u64, u64), u64>);
 
-/// Lets the tracer run for some time, and reads what it saw.
+/// Lets the tracer run in ten short windows, and reads what it saw; in more, for `time` at most, until it saw
+/// what is `awaited`.
 ///
 /// # Errors
 ///
 /// When the kernel's tracer is not there, or another tool uses it in a way that excludes this.
-pub fn watch(time: Duration) -> Result<Seen> {
+pub fn watch(time: Duration, awaited: &dyn Fn(&Seen) -> bool) -> Result<Seen> {
     let folder =
         FOLDERS.map(Path::new).into_iter().find(|folder| folder.join("instances").is_dir());
     let folder = folder.ok_or_else(|| Error::Unreadable {
@@ -44,12 +51,21 @@ pub fn watch(time: Duration) -> Result<Seen> {
         next: "mount -t tracefs none /sys/kernel/tracing",
     })?;
     let instance = Instance::new(folder.join(format!("instances/fettle-{}", std::process::id())))?;
+    instance.set("tracing_on", "0")?;
     instance.set("buffer_size_kb", &BUFFER_KIB.to_string())?;
     instance.set("current_tracer", "function")?;
-    std::thread::sleep(time);
-    instance.set("tracing_on", "0")?;
-    // Another tracer would begin with an empty buffer.
-    let seen = instance.read()?;
+    let mut seen = Seen::default();
+    let begin = Instant::now();
+    for window in 1.. {
+        instance.set("tracing_on", "1")?;
+        std::thread::sleep(WINDOW.min(time));
+        instance.set("tracing_on", "0")?;
+        instance.read(&mut seen)?;
+        let is_over = begin.elapsed() >= time;
+        if is_over || (window >= WINDOWS && awaited(&seen)) {
+            break;
+        }
+    }
     instance.set("current_tracer", "nop")?;
     Ok(seen)
 }
@@ -70,8 +86,8 @@ impl Instance {
         fs::write(&path, value).map_err(|error| unusable(path, error))
     }
 
-    fn read(&self) -> Result<Seen> {
-        let mut seen = Seen::default();
+    /// Takes all that the buffers hold.
+    fn read(&self, seen: &mut Seen) -> Result<()> {
         let processors = self.0.join("per_cpu");
         let all = fs::read_dir(&processors).map_err(|error| unusable(processors.clone(), error))?;
         for processor in all.filter_map(std::result::Result::ok) {
@@ -88,7 +104,7 @@ impl Instance {
                 }
             }
         }
-        Ok(seen)
+        Ok(())
     }
 }
 
@@ -110,6 +126,11 @@ fn unusable(what: PathBuf, error: io::Error) -> Error {
 }
 
 impl Seen {
+    /// Whether a function was called that begins there.
+    pub fn is_called(&self, range: &Range<u64>) -> bool {
+        self.0.keys().any(|(_, function)| range.contains(function))
+    }
+
     /// Adds what a page of the tracer's buffer says. Records that are cut off are left out.
     fn add(&mut self, page: &[u8]) {
         let used = word(page, 8, 8).map_or(0, |used| (used & USED) as usize);

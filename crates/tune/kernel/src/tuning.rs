@@ -150,7 +150,11 @@ fn which_were_seen(
     report: &mut dyn FnMut(Progress),
 ) -> Result<(Vec<KernelFunction>, Seen)> {
     report(Progress::Watching);
-    let seen = tracer::watch(options.time)?;
+    let all = lifter.image().functions.all().iter();
+    let roots: Vec<_> = all.filter(|f| !f.cold && options.what.root() == Some(&*f.name)).collect();
+    let is_root_seen =
+        |seen: &Seen| roots.is_empty() || roots.iter().any(|root| seen.is_called(&root.range));
+    let seen = tracer::watch(options.time, &is_root_seen)?;
     let selected = match options.what.root() {
         Some(root) => Selected::by_root_seen(lifter, root, &seen)?,
         None => Selected::by_seen(lifter, &seen)?,
