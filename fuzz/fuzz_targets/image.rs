@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use fettle_image::{Image, LinkAddr, debug_file_candidates, demangle};
+use fettle_demangle::demangle;
+use fettle_image::{Image, LinkAddr, debug_file_candidates};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

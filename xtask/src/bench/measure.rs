@@ -73,8 +73,3 @@ pub fn children() -> Result<Duration> {
     };
     Ok(micros(usage.user_time()) + micros(usage.system_time()))
 }
-/// The middle one of some measured values, of which there is one at least.
-pub fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}

@@ -7,10 +7,10 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::bench::measure::median;
 use crate::proc;
 use crate::rpc::language::Programs;
 use crate::rpc::{self, Language, Stubs};
+use fettle_stats::median;
 
 /// How much to measure.
 #[derive(clap::Args, Debug, Clone)]
@@ -59,12 +59,11 @@ pub fn run(options: &Options) -> Result<bool> {
             }
             round.into_iter().zip(&mut times).for_each(|(ns, times)| times.push(ns));
         }
-        let plain = median(&mut times[0].clone());
+        let plain = median(&times[0]);
         print!("{:10}{:>10.1}", language.name(), plain / 1000.0);
         for (variant, of) in variants.iter().zip(&times).skip(1) {
-            let mut ratios: Vec<f64> =
-                of.iter().zip(&times[0]).map(|(ns, plain)| ns / plain).collect();
-            let middle = median(&mut ratios);
+            let ratios = fettle_stats::ratios(of, &times[0]);
+            let middle = median(&ratios);
             let (low, high) = interval(&ratios);
             print!("  {} {middle:.3} ({low:.3} to {high:.3})", variant.name);
         }

@@ -7,35 +7,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use fettle_trace::perfetto::{self, Edge, SEQUENCE, field};
 use fettle_trace::proto::Message;
 use serde_json::Value;
 
 use crate::span::Span;
-
-/// Field numbers of `perfetto/trace/*.proto` that are used here.
-mod field {
-    pub(super) const TRACE_PACKET: u32 = 1;
-    pub(super) const PACKET_TIMESTAMP: u32 = 8;
-    pub(super) const PACKET_SEQUENCE: u32 = 10;
-    pub(super) const PACKET_TRACK_EVENT: u32 = 11;
-    pub(super) const PACKET_TRACK: u32 = 60;
-    pub(super) const TRACK_UUID: u32 = 1;
-    pub(super) const TRACK_NAME: u32 = 2;
-    pub(super) const TRACK_PARENT: u32 = 5;
-    pub(super) const EVENT_ANNOTATION: u32 = 4;
-    pub(super) const EVENT_TYPE: u32 = 9;
-    pub(super) const EVENT_TRACK: u32 = 11;
-    pub(super) const EVENT_NAME_TEXT: u32 = 23;
-    pub(super) const ANNOTATION_BOOL: u32 = 2;
-    pub(super) const ANNOTATION_UINT: u32 = 3;
-    pub(super) const ANNOTATION_TEXT: u32 = 6;
-    pub(super) const ANNOTATION_NAME: u32 = 10;
-}
-
-const SLICE_BEGIN: u64 = 1;
-const SLICE_END: u64 = 2;
-/// All packets belong to one sequence.
-const SEQUENCE: u64 = 1;
 
 /// A track, and until when it is taken.
 struct Lane {
@@ -90,11 +66,7 @@ impl Perfetto {
         let free = lanes.iter().position(|lane| lane.until_ns <= from_ns);
         let place = free.unwrap_or_else(|| {
             self.tracks += 1;
-            let mut track = Message::default();
-            track.number(field::TRACK_UUID, self.tracks).bytes(field::TRACK_NAME, name.as_bytes());
-            if let Some(parent) = parent {
-                track.number(field::TRACK_PARENT, parent);
-            }
+            let track = perfetto::track(self.tracks, parent, name);
             let mut packet = Message::default();
             packet.number(field::PACKET_SEQUENCE, SEQUENCE).message(field::PACKET_TRACK, &track);
             self.send(&packet);
@@ -127,32 +99,21 @@ impl Perfetto {
 
     /// A slice's beginning, or its end.
     fn edge(&mut self, track: u64, time_ns: u64, begins: Option<&Span>) {
-        let mut event = Message::default();
-        event.number(field::EVENT_TRACK, track);
-        match begins {
-            Some(span) => {
-                event.number(field::EVENT_TYPE, SLICE_BEGIN);
-                event.bytes(field::EVENT_NAME_TEXT, span.name.as_bytes());
-                for (name, value) in &span.tags {
-                    event.message(field::EVENT_ANNOTATION, &annotation(name, value));
-                }
-            }
-            None => {
-                event.number(field::EVENT_TYPE, SLICE_END);
+        let mut event =
+            perfetto::event(track, if begins.is_some() { Edge::Begin } else { Edge::End });
+        if let Some(span) = begins {
+            event.bytes(field::EVENT_NAME_TEXT, span.name.as_bytes());
+            for (name, value) in &span.tags {
+                event.message(field::EVENT_ANNOTATION, &annotation(name, value));
             }
         }
         let mut packet = Message::default();
-        packet
-            .number(field::PACKET_TIMESTAMP, time_ns)
-            .number(field::PACKET_SEQUENCE, SEQUENCE)
-            .message(field::PACKET_TRACK_EVENT, &event);
+        perfetto::at(&mut packet, time_ns, &event);
         self.send(&packet);
     }
 
     fn send(&mut self, packet: &Message) {
-        let mut head = Message::default();
-        head.message(field::TRACE_PACKET, packet);
-        self.out.extend_from_slice(&head.0);
+        self.out.extend_from_slice(&perfetto::in_file(packet).0);
     }
 }
 

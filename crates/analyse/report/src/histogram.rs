@@ -1,5 +1,6 @@
 //! How long the calls of one function took.
 
+use fettle_stats::Distribution;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -39,9 +40,9 @@ impl Analysis {
     pub fn histogram(&self, wanted: &str) -> Result<Histogram> {
         self.need_records("a histogram")?;
         let ids = self.find(wanted)?;
-        let busiest = ids.into_iter().max_by_key(|&id| {
-            self.profile.durations_of(id).map_or(0, super::distribution::Distribution::count)
-        });
+        let busiest = ids
+            .into_iter()
+            .max_by_key(|&id| self.profile.durations_of(id).map_or(0, Distribution::count));
         let id = busiest.ok_or_else(|| Error::NoFunction(wanted.to_owned()))?;
         let (Some(durations), Some(latency)) = (self.profile.durations_of(id), self.latency(id))
         else {
@@ -49,7 +50,7 @@ impl Analysis {
         };
 
         // Bars per doubling: as many as fit, from four down to one in several doublings.
-        let (low, high) = (durations.min_ns().max(1), durations.max_ns().max(1));
+        let (low, high) = (durations.min().max(1), durations.max().max(1));
         let doublings = (high.ilog2() - low.ilog2() + 1) as usize;
         let split = match BARS_MAX / doublings {
             0 | 1 => 1,
@@ -69,11 +70,11 @@ impl Analysis {
                 bars.push(Bar { from_ns, to_ns, calls: 0 });
             }
         }
-        if let Some(first) = bars.first_mut().filter(|_| durations.min_ns() == 0) {
+        if let Some(first) = bars.first_mut().filter(|_| durations.min() == 0) {
             first.from_ns = 0;
         }
         for (from, to, calls) in durations.buckets() {
-            let middle = (from + (to - from) / 2).clamp(durations.min_ns(), durations.max_ns());
+            let middle = (from + (to - from) / 2).clamp(durations.min(), durations.max());
             let at = bars.partition_point(|bar| bar.from_ns <= middle).saturating_sub(1);
             if let Some(bar) = bars.get_mut(at) {
                 bar.calls = bar.calls.saturating_add(calls);

@@ -1,7 +1,6 @@
 //! What functions are called.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 
 use fettle_trace::{Function, Module};
 use fettle_types::{FunctionIndex, ModuleIndex};
@@ -101,42 +100,14 @@ pub(crate) fn show(symbol: &str, address: u64, demangle: bool) -> String {
     one_line(name.unwrap_or_else(|| symbol.to_owned()))
 }
 
-/// The name that the author of a C++ or Rust function wrote; `None` for others.
+/// The name that the author of a C++ or Rust function wrote, if it is not too long to be shown.
 fn demangled(symbol: &str) -> Option<String> {
-    if symbol.len() > SYMBOL_MAX {
-        return None;
-    }
-    let mut name = Bounded(String::new());
-    if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
-        // The alternate form leaves the hash out.
-        write!(name, "{rust:#}").ok()?;
-    } else if symbol.starts_with("_Z") {
-        let options = cpp_demangle::DemangleOptions::new().no_return_type();
-        let parsed = cpp_demangle::Symbol::new(symbol).ok()?;
-        parsed.structured_demangle(&mut name, &options).ok()?;
-    } else {
-        return None;
-    }
-    Some(name.0)
+    let name = fettle_demangle::demangled(symbol, fettle_demangle::Form::Parameters)?;
+    (name.len() <= NAME_MAX).then_some(name)
 }
 
-/// Symbols longer than this are shown as they are.
-const SYMBOL_MAX: usize = 4096;
-/// Longest name shown. Back references let a short symbol stand for an endless name.
+/// Longest name shown.
 const NAME_MAX: usize = 8192;
-
-/// Text that stops growing.
-struct Bounded(String);
-
-impl std::fmt::Write for Bounded {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        if self.0.len() + text.len() > NAME_MAX {
-            return Err(std::fmt::Error);
-        }
-        self.0.push_str(text);
-        Ok(())
-    }
-}
 
 /// Names come from files: no control character of theirs reaches a terminal.
 pub fn one_line(name: String) -> String {

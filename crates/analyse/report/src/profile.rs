@@ -10,8 +10,8 @@ use fettle_trace::{Call, Trace};
 use fettle_types::FunctionIndex;
 
 use crate::Result;
-use crate::distribution::Distribution;
 use crate::tree::{CallTree, Nesting};
+use fettle_stats::Distribution;
 
 /// Identifiers have 24 bits; whatever is larger was never one.
 const FUNCTIONS_MAX: u32 = 1 << 24;

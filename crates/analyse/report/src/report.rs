@@ -402,11 +402,11 @@ impl Analysis {
         let durations = self.profile.durations_of(function)?;
         Some(Latency {
             calls: durations.count(),
-            min_ns: durations.min_ns(),
-            p50_ns: durations.quantile_ns(0.5),
-            p90_ns: durations.quantile_ns(0.9),
-            p99_ns: durations.quantile_ns(0.99),
-            max_ns: durations.max_ns(),
+            min_ns: durations.min(),
+            p50_ns: durations.quantile(0.5),
+            p90_ns: durations.quantile(0.9),
+            p99_ns: durations.quantile(0.99),
+            max_ns: durations.max(),
         })
     }
 

@@ -166,7 +166,7 @@ fn shown(saved: &Saved, as_json: bool) -> String {
             let name = function
                 .name
                 .as_deref()
-                .map_or_else(|| format!("{:#x}", function.entry), fettle_image::demangle);
+                .map_or_else(|| format!("{:#x}", function.entry), fettle_demangle::demangle);
             let share = *count as f64 / all as f64 * 100.0;
             text.push_str(&format!("{share:8.1} %  {name}\n"));
         }

@@ -500,7 +500,7 @@ pub(crate) fn decided_text(path: &Path, decided: &Decided) -> String {
             row.executed * 100.0,
             row.hot_bytes,
             row.cold_bytes,
-            fettle_image::demangle(&row.name)
+            fettle_demangle::demangle(&row.name)
         ));
     }
     if let Some(rest) = rows.get(MOST..).filter(|rest| !rest.is_empty()) {
@@ -588,7 +588,7 @@ pub(crate) fn decided_json(path: &Path, decided: &Decided) -> serde_json::Value 
     };
     let function = |row: &fettle_tune::Row| {
         let mut value = json!(row);
-        let demangled = fettle_image::demangle(&row.name);
+        let demangled = fettle_demangle::demangle(&row.name);
         if demangled != row.name {
             value["demangled"] = json!(demangled);
         }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-use fettle_report::Distribution;
+use fettle_stats::Distribution;
 
 use crate::timelines::{Timeline, Timelines};
 use crate::track::Span;

@@ -424,17 +424,17 @@ pub struct DurationsView {
     buckets: Vec<(u64, u64, u64)>,
 }
 
-impl From<fettle_report::Distribution> for DurationsView {
-    fn from(durations: fettle_report::Distribution) -> DurationsView {
+impl From<fettle_stats::Distribution> for DurationsView {
+    fn from(durations: fettle_stats::Distribution) -> DurationsView {
         DurationsView {
             version: VERSION,
             calls: durations.count(),
-            sum_ns: durations.sum_ns(),
-            min_ns: durations.min_ns(),
-            p50_ns: durations.quantile_ns(0.5),
-            p90_ns: durations.quantile_ns(0.9),
-            p99_ns: durations.quantile_ns(0.99),
-            max_ns: durations.max_ns(),
+            sum_ns: durations.sum(),
+            min_ns: durations.min(),
+            p50_ns: durations.quantile(0.5),
+            p90_ns: durations.quantile(0.9),
+            p99_ns: durations.quantile(0.99),
+            max_ns: durations.max(),
             buckets: durations.buckets().collect(),
         }
     }

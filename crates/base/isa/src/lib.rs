@@ -7,10 +7,12 @@ pub mod effects;
 pub mod facts;
 pub mod forms;
 pub mod insn;
+pub mod jump;
 pub mod regs;
 
 pub use effects::{EffectsFactory, Flow, flow};
 pub use facts::{Facts, FactsFactory};
 pub use forms::{Forms, Learn};
 pub use insn::{Decides, Insn};
+pub use jump::Jump;
 pub use regs::{Gpr, RegSet};

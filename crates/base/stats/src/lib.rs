@@ -4,6 +4,9 @@
 //! half-way does not show as a ratio.
 #![forbid(unsafe_code)]
 
+mod distribution;
+
+pub use distribution::Distribution;
 use serde::{Deserialize, Serialize};
 
 /// Median of the values; NaN of none.

@@ -286,7 +286,7 @@ impl Image {
         // The newer and the older Rust scheme write closures differently.
         let misleading = |name: &str| {
             [".isra.", ".constprop.", ".part."].iter().any(|mark| name.contains(mark))
-                || name.starts_with("_R") && crate::demangle(name).contains("{closure")
+                || name.starts_with("_R") && fettle_demangle::demangle(name).contains("{closure")
                 || name.contains("$u7b$$u7b$closure")
         };
         if self.symbols_at(addr).iter().any(|symbol| misleading(&symbol.name)) {

@@ -10,7 +10,6 @@
 
 mod bytes;
 mod debug;
-mod demangle;
 mod dwarf;
 mod dynamic;
 mod elf;
@@ -30,7 +29,6 @@ mod unwind;
 mod xz;
 
 pub use bytes::Bytes;
-pub use demangle::demangle;
 pub use dynamic::{Reloc, RelocKind};
 pub use elf::{Kind, Section, SectionKind, Segment};
 pub use error::{Error, Warning};

@@ -172,7 +172,7 @@ fn exceptions_leave_their_tables() {
     let thrower = addr_of(&image, "_Z7throweri");
     let plain = addr_of(&image, "_Z5plaini");
     assert_eq!(image.fde_at(plain).expect("an unwind entry").lsda, None);
-    assert_eq!(fettle_image::demangle(image.name_at(thrower).expect("a name")), "thrower(int)");
+    assert_eq!(fettle_demangle::demangle(image.name_at(thrower).expect("a name")), "thrower(int)");
 }
 
 /// Function ranges as far as unwind entries know them.

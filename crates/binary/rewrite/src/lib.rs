@@ -13,7 +13,6 @@ mod debug_frame;
 pub mod emit;
 mod filler;
 pub mod find_object;
-mod jump;
 pub mod link;
 pub mod osr_map;
 pub mod plan;

@@ -21,6 +21,7 @@ use fettle_abi::record::FunctionId;
 use fettle_code::unwind::{INDIRECT, PCREL4};
 use fettle_code::{LandingBase, PlannedEntry};
 use fettle_image::{Image, LinkAddr, Pointer};
+use fettle_isa::jump;
 use fettle_lift::TableKind;
 use fettle_types::{FunctionIndex, LoadBias, PAGE};
 
@@ -123,10 +124,9 @@ pub fn link(plan: &Plan, image: &Image, parameters: LinkParameters) -> Result<Li
     fix_text(plan, &mut out, &tables, parameters)?;
     for board in &plan.entry_patches {
         let to = LinkAddr(text_at.0.wrapping_add(u64::from(board.to)));
-        let distance = reach(LinkAddr(board.at.0 + 5), to)?;
-        let mut bytes = vec![0xe9];
-        bytes.extend_from_slice(&distance.to_le_bytes());
-        out.writes.push((board.at, bytes));
+        let jump = jump::near(board.at.0, to.0)
+            .ok_or(LinkError::OutOfReach { from: LinkAddr(board.at.0 + jump::NEAR as u64), to })?;
+        out.writes.push((board.at, jump.to_vec()));
     }
     out.tables = tables;
     let entries = write_unwind(plan, text_at, &mut constants)?;

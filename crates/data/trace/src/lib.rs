@@ -39,6 +39,7 @@ mod finish;
 pub mod locks;
 mod manifest;
 mod moments;
+pub mod perfetto;
 pub mod proto;
 mod read;
 mod recover;

@@ -1,6 +1,6 @@
 //! From pieces to bytes: short and long jumps, references, and the kernel's tables about instructions.
 
-use fettle_isa::Insn;
+use fettle_isa::{Insn, Jump};
 use fettle_kernel_lift::KernelFunction;
 use fettle_kernel_lift::step::{STATIC_CALL, Step};
 use fettle_kernel_plan::{
@@ -11,7 +11,6 @@ use smallvec::SmallVec;
 
 use crate::counters::Clock;
 use crate::items::{Context, Item, Items, To};
-use crate::jump::Jump;
 use crate::place::BlockPlace;
 
 const TRAP: u8 = 0xcc;
@@ -289,7 +288,7 @@ impl Writer<'_, '_, '_> {
 
     fn jump(&mut self, jump: Jump, to: To, short: bool) {
         let end = self.here() + jump.size(short);
-        let distance = self.places.of(to).map(|to| to.wrapping_sub(end) as i32);
+        let distance = self.places.of(to).map(|to| to.wrapping_sub(end));
         jump.write(&mut self.out.part.text, short, distance.unwrap_or(0));
         if distance.is_none() {
             self.out.references.push((end - 4, to, 0));

@@ -1,6 +1,6 @@
 //! A part as a list of pieces, before their sizes are known.
 
-use fettle_isa::{Decides, Insn};
+use fettle_isa::{Decides, Insn, Jump};
 use fettle_kernel_image::JumpLabel;
 use fettle_kernel_lift::step::Step;
 use fettle_kernel_lift::{End, KernelFunction, Lifter};
@@ -8,7 +8,6 @@ use fettle_lift::{BlockId, Chunk};
 use rustc_hash::FxHashMap;
 
 use crate::counters::{Clock, Counters};
-use crate::jump::Jump;
 
 const TRAP: u8 = 0xcc;
 
@@ -224,7 +223,7 @@ impl Writer<'_, '_, '_> {
         let falls = self.counted(id, falls, at(falls, behind));
         let is_next = |to: To| next.is_some_and(|next| to == To::Block(next));
         if is_next(taken) && !is_next(falls) {
-            return self.jump(jump.inverted(), falls, insn.ip());
+            return self.jump(Jump::If(condition ^ 1), falls, insn.ip());
         }
         self.jump(jump, taken, insn.ip());
         if !is_next(falls) {

@@ -12,7 +12,6 @@ mod counters;
 pub mod counts;
 mod encode;
 mod items;
-mod jump;
 mod order;
 mod place;
 

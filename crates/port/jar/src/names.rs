@@ -148,7 +148,8 @@ pub fn role(name: &str) -> Role {
 /// A name that the Java virtual machine takes for a method, as like the source's as it can be:
 /// arguments of templates are in braces.
 fn java_name(name: &str) -> String {
-    let demangled = demangle(name).filter(|text| text.len() <= NAME_MAX);
+    let demangled = fettle_demangle::demangled(name, fettle_demangle::Form::Name)
+        .filter(|text| text.len() <= NAME_MAX);
     let legal = |c: char| match c {
         '<' => '{',
         '>' => '}',
@@ -157,33 +158,6 @@ fn java_name(name: &str) -> String {
         c => c,
     };
     demangled.as_deref().unwrap_or(name).chars().map(legal).collect()
-}
-
-/// The name of a C++ function without its parameters.
-fn demangle(name: &str) -> Option<String> {
-    if !name.starts_with("_Z") || name.len() > 8 * NAME_MAX {
-        return None;
-    }
-    // GCC marks the parts it makes of one function behind a dot.
-    let (base, suffix) = name.split_at(name.find('.').unwrap_or(name.len()));
-    let (symbol, tail) = cpp_demangle::BorrowedSymbol::with_tail(base.as_bytes()).ok()?;
-    let options = cpp_demangle::DemangleOptions::new().no_params().no_return_type();
-    let mut text = Bounded(String::new());
-    symbol.structured_demangle(&mut text, &options).ok()?;
-    tail.is_empty().then(|| text.0 + suffix)
-}
-
-/// Text that stops growing: a short name may expand without end.
-struct Bounded(String);
-
-impl std::fmt::Write for Bounded {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        if self.0.len() + text.len() > NAME_MAX {
-            return Err(std::fmt::Error);
-        }
-        self.0.push_str(text);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

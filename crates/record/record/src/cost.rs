@@ -8,6 +8,7 @@
 //! Calls are sampled here as in programs, now and then, and with jumps in between that cannot be
 //! predicted: where every call is sampled, or the same in turns, the processor learns to be ready.
 
+use fettle_stats::median;
 use std::ptr;
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -165,7 +166,7 @@ fn measure_here(mode: Mode) -> Option<ProbeCost> {
         inner.push(inside);
         outer.push((whole - inside).max(0.0));
     }
-    Some(ProbeCost { inner_ns: median(inner), outer_ns: median(outer) })
+    Some(ProbeCost { inner_ns: median(&inner), outer_ns: median(&outer) })
 }
 
 fn measure_samples() -> Option<SampleCost> {
@@ -186,10 +187,10 @@ fn measure_samples() -> Option<SampleCost> {
         sampled.push(often.saturating_sub(never) as f64 / samples.max(1) as f64);
     }
     Some(SampleCost {
-        inner: median(inner),
-        sampled: median(sampled),
+        inner: median(&inner),
+        sampled: median(&sampled),
         passed,
-        ns_per_tick: median(rates),
+        ns_per_tick: median(&rates),
     })
 }
 
@@ -204,12 +205,7 @@ fn measure_passed() -> Option<f64> {
         let plain = time(rig.without, CALLS).1;
         time(rig.with, CALLS).1.saturating_sub(plain) as f64 / f64::from(CALLS)
     });
-    Some(median(rounds.collect()))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    Some(median(&rounds.collect::<Vec<f64>>()))
 }
 
 /// Nanoseconds and ticks that so many calls of `f` take.

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 
 use fettle_abi::locking::{MUSL, PROBED};
-use fettle_image::{Image, LinkAddr, demangle, unversioned};
+use fettle_demangle::demangle;
+use fettle_image::{Image, LinkAddr, unversioned};
 use fettle_live::Mapping;
 use fettle_trace::TickConverter;
 use fettle_types::Pid;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use fettle_abi::locks;
 use fettle_code::Mode;
-use fettle_image::{Image, LinkAddr, demangle};
+use fettle_demangle::demangle;
+use fettle_image::{Image, LinkAddr};
 use fettle_rewrite::Plan;
 use fettle_trace::{Function, Module, ProbeMode, Skipped};
 use fettle_types::{FunctionIndex, ModuleIndex};

@@ -5,7 +5,8 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use fettle_image::{Image, LinkAddr, demangle, unversioned};
+use fettle_demangle::demangle;
+use fettle_image::{Image, LinkAddr, unversioned};
 use fettle_lift::Function;
 
 /// A choice of functions by name, address and size.

@@ -14,6 +14,7 @@ use fettle_types::PAGE;
 use std::time::Duration;
 
 use fettle_image::LinkAddr;
+use fettle_isa::jump;
 use fettle_lift::TableKind;
 use fettle_live::{
     Entry, Journal, Known, Left, LiveAddr, LiveError, MappedFiles, Mapping, Names, Patch, Paused,
@@ -399,9 +400,7 @@ fn helper(
     let strange = || unfit("its `_dl_find_object` cannot be led to another place");
     let (code, _) =
         find_object::code(at, at + PAGE, from, &original[skip..], 5).ok_or_else(strange)?;
-    let distance = i32::try_from(at.wrapping_sub(from + 5) as i64).map_err(|_| strange())?;
-    let mut after = vec![0xe9];
-    after.extend_from_slice(&distance.to_le_bytes());
+    let after = jump::near(from, at).ok_or_else(strange)?.to_vec();
     if from / PAGE != (from + 4) / PAGE {
         return Err(strange());
     }

@@ -16,12 +16,13 @@ use std::time::Duration;
 
 use fettle_code::{ENTRY_PATCH_SIZE, Mode, PlannedEntry};
 use fettle_image::LinkAddr;
+use fettle_isa::jump;
 use fettle_live::{
     Entry, Journal, LiveAddr, LiveError, MappedFiles, Patch, Process, Purpose, Ranges, ReturnTable,
 };
 use fettle_rewrite::plan::PlannedFunction;
 
-use crate::rewritten::{Rewritten, jump};
+use crate::rewritten::Rewritten;
 use crate::switching::PatchSet;
 use crate::target::word;
 
@@ -226,6 +227,6 @@ fn osr_entry(process: &Process, code: &Rewritten, (from, to): (LinkAddr, u32)) -
         return None;
     }
     let before = process.read(at, ENTRY_PATCH_SIZE as usize).ok()?;
-    let after = jump(at.0, code.text.at.offset(u64::from(to)).0)?;
+    let after = jump::near(at.0, code.text.at.offset(u64::from(to)).0)?.to_vec();
     (before != after).then_some(Patch { at, before, after, purpose: Purpose::OsrEntry })
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fettle_image::LinkAddr;
+use fettle_isa::jump;
 use fettle_lift::SkipReason;
 use fettle_live::{LiveAddr, Patch, Purpose, Region};
 use fettle_record::libraries::Opened;
@@ -156,15 +157,7 @@ pub(crate) fn deopt_jump(
     if live.0 / PAGE != (live.0 + SIZE as u64 - 1) / PAGE {
         return None;
     }
-    let after = jump(live.0, (to + bias).0)?;
+    let after = jump::near(live.0, (to + bias).0)?.to_vec();
     let before = linked.text.get(offset as usize..offset as usize + SIZE)?.to_vec();
     Some(Patch { at: live, before, after, purpose: Purpose::DeoptJump })
-}
-
-/// A jump from one live address to another; `None` if that is out of reach.
-pub(crate) fn jump(from: u64, to: u64) -> Option<Vec<u8>> {
-    let distance = to.wrapping_sub(from.wrapping_add(fettle_code::ENTRY_PATCH_SIZE)) as i64;
-    let mut bytes = vec![0xe9];
-    bytes.extend_from_slice(&i32::try_from(distance).ok()?.to_le_bytes());
-    Some(bytes)
 }

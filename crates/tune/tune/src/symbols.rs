@@ -47,7 +47,7 @@ pub fn symbols(all: &[&Rewritten]) -> Vec<Symbol> {
 pub fn perf_map(symbols: &[Symbol]) -> String {
     let line = |s: &Symbol| {
         let name =
-            fettle_image::demangle(s.name.trim_end_matches(".cold").trim_end_matches(".fettle"));
+            fettle_demangle::demangle(s.name.trim_end_matches(".cold").trim_end_matches(".fettle"));
         let cold = if s.name.ends_with(".cold") { ".cold" } else { "" };
         format!("{:x} {:x} {name}.fettle{cold}\n", s.at, s.size)
     };

@@ -105,7 +105,7 @@ pub fn run(options: &Options) -> Result<bool> {
                 times.push(measure::run(command, &folder)?.sample.program);
             }
         }
-        let medians: Vec<f64> = times.iter_mut().map(|times| measure::median(times)).collect();
+        let medians: Vec<f64> = times.iter().map(|times| fettle_stats::median(times)).collect();
         for (variant, seconds) in variants.iter().zip(&medians) {
             let ratio = seconds / medians[0];
             println!("{:10} {:14} {seconds:8.3} s {ratio:6.2}x", subject.name, variant.name);

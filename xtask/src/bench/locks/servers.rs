@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::bench::measure;
 use crate::bench::tune::mariadb;
 use crate::proc;
 
@@ -95,14 +94,14 @@ fn compare(server: &Server, binary: &Path, folder: &Path, rounds: usize) -> Resu
         with.push(cost);
         taken.push(acquired);
     }
-    let (before, after) = (measure::median(&mut plain), measure::median(&mut with));
+    let (before, after) = (fettle_stats::median(&plain), fettle_stats::median(&with));
     let ratio = after / before;
     println!(
         "{:10} plain {:8.2} µs an answer, fettle locks -p {:8.2} µs {ratio:6.2}x; {:.1} locks an answer",
         server.name,
         before / 1e3,
         after / 1e3,
-        measure::median(&mut taken)
+        fettle_stats::median(&taken)
     );
     if ratio > MOST {
         println!("{}: {ratio:.2}x, wanted: {MOST}x at most", server.name);

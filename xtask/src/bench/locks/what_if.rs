@@ -10,7 +10,6 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::coz::Coz;
-use crate::bench::measure;
 use crate::proc;
 
 /// An edit of the program, and the column that predicts it.
@@ -59,7 +58,7 @@ pub fn run(fettle: &Path, program: &Path, source: &Path, rounds: usize) -> Resul
             before.push(measure(program, edit.before)?);
             after.push(measure(program, edit.after)?);
         }
-        let measured = 1.0 - measure::median(&mut after) / measure::median(&mut before);
+        let measured = 1.0 - fettle_stats::median(&after) / fettle_stats::median(&before);
         let off = (predicted - measured).abs() > MOST_OFF;
         right &= !off;
         let mark = if off { "  off" } else { "" };

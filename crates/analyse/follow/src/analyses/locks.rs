@@ -9,9 +9,10 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
+use fettle_stats::Distribution;
+
 use super::analysis::{Analysis, Wanted};
 use super::found::{Cell, Findable, Found, Unit, share};
-use super::histogram::Histogram;
 use crate::session::Context;
 
 const EVENTS: [Wanted; 7] = [
@@ -45,23 +46,23 @@ struct Lock {
     /// Threads inside, and since when.
     inside: HashMap<u64, u64>,
     inside_max: usize,
-    waits_ns: Histogram,
-    held_ns: Histogram,
+    waits_ns: Distribution,
+    held_ns: Distribution,
     /// Threads that waited already when one more came.
-    queue: Histogram,
+    queue: Distribution,
     threads_down: HashSet<u64>,
     threads_up: HashSet<u64>,
 }
 
 impl Lock {
     fn wait(&mut self, tid: u64, ns: u64) {
-        self.queue.add(self.waiting.len() as u64);
+        self.queue.add(self.waiting.len() as u64, 1);
         self.waiting.insert(tid, ns);
     }
 
     fn down(&mut self, tid: u64, ns: u64) {
         if let Some(since_ns) = self.waiting.remove(&tid) {
-            self.waits_ns.add(ns.saturating_sub(since_ns));
+            self.waits_ns.add(ns.saturating_sub(since_ns), 1);
         }
         self.downs += 1;
         self.threads_down.insert(tid);
@@ -74,7 +75,7 @@ impl Lock {
         self.threads_up.insert(tid);
         if let Some(since_ns) = self.inside.remove(&tid) {
             self.ups_inside += 1;
-            self.held_ns.add(ns.saturating_sub(since_ns));
+            self.held_ns.add(ns.saturating_sub(since_ns), 1);
         }
     }
 
@@ -120,7 +121,7 @@ impl Analysis for Locks {
             1 if result == 0 => lock.down(tid, ns),
             1 | 6 => {
                 if let Some(since_ns) = lock.waiting.remove(&tid) {
-                    lock.waits_ns.add(ns.saturating_sub(since_ns));
+                    lock.waits_ns.add(ns.saturating_sub(since_ns), 1);
                     lock.timed_out += 1;
                 }
             }
@@ -146,18 +147,18 @@ impl Analysis for Locks {
         ];
         let mut table = Findable::new("Locks and queues, longest waited for first", &columns);
         let mut locks: Vec<_> = self.locks.into_iter().collect();
-        locks.sort_by_key(|(key, lock)| (Reverse((lock.waits_ns.sum, lock.downs)), *key));
+        locks.sort_by_key(|(key, lock)| (Reverse((lock.waits_ns.sum(), lock.downs)), *key));
         for ((pid, address), lock) in &locks {
             let threads = lock.threads_down.union(&lock.threads_up).count() as u64;
-            let of = |h: &Histogram, share| match h.count {
+            let of = |h: &Distribution, share| match h.count() {
                 0 => Cell::None,
                 _ => Cell::Number(h.quantile(share)),
             };
             let contended =
-                if lock.whole { share(lock.waits_ns.count, lock.downs) } else { Cell::None };
+                if lock.whole { share(lock.waits_ns.count(), lock.downs) } else { Cell::None };
             table.rows.push(vec![
-                Cell::Number(lock.waits_ns.count),
-                Cell::Number(lock.waits_ns.sum),
+                Cell::Number(lock.waits_ns.count()),
+                Cell::Number(lock.waits_ns.sum()),
                 of(&lock.waits_ns, 0.5),
                 of(&lock.waits_ns, 0.99),
                 of(&lock.waits_ns, 1.0),
@@ -222,8 +223,8 @@ mod tests {
             locks.event(which, ns, &[7, tid, 0x1000, 0]);
         }
         let lock = &locks.locks[&(7, 0x1000)];
-        assert_eq!((lock.waits_ns.count, lock.waits_ns.sum), (2, 150 + 290));
-        assert_eq!((lock.queue.max, lock.used_as()), (1, "producer-consumer"));
+        assert_eq!((lock.waits_ns.count(), lock.waits_ns.sum()), (2, 150 + 290));
+        assert_eq!((lock.queue.max(), lock.used_as()), (1, "producer-consumer"));
         locks.event(0, 400, &[7, 1, 0x1000]);
         locks.event(1, 500, &[7, 1, 0x1000, -110i64 as u64]);
         assert_eq!(locks.locks[&(7, 0x1000)].timed_out, 1);

@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
+use fettle_stats::Distribution;
+
 use super::analysis::{Analysis, Wanted};
 use super::found::{Cell, Findable, Found, Unit, share};
-use super::histogram::Histogram;
 use crate::session::Context;
 
 const EVENTS: [Wanted; 4] = [
@@ -20,7 +21,7 @@ const NAMES: [&str; 4] = ["sent", "written to pipes", "received", "read from pip
 #[derive(Default)]
 pub(super) struct Messages {
     /// By process and event.
-    sizes: HashMap<(u64, usize), Histogram>,
+    sizes: HashMap<(u64, usize), Distribution>,
     /// Messages sent, by the power of two that their size does not exceed: how many, and bytes.
     sums: BTreeMap<u32, (u64, u64)>,
 }
@@ -36,7 +37,7 @@ impl Analysis for Messages {
         if bytes as i64 <= 0 {
             return;
         }
-        self.sizes.entry((values[0], which)).or_default().add(bytes);
+        self.sizes.entry((values[0], which)).or_default().add(bytes, 1);
         if which < 2 {
             let sum = self.sums.entry(bytes.next_power_of_two().ilog2()).or_default();
             *sum = (sum.0 + 1, sum.1.saturating_add(bytes));
@@ -56,16 +57,16 @@ impl Analysis for Messages {
         ];
         let mut sizes = Findable::new("Sizes of messages", &columns);
         let mut all: Vec<_> = self.sizes.into_iter().collect();
-        all.sort_by_key(|((pid, which), h)| (Reverse(h.sum), *pid, *which));
+        all.sort_by_key(|((pid, which), h)| (Reverse(h.sum()), *pid, *which));
         for ((pid, which), h) in all {
             sizes.rows.push(vec![
-                Cell::Number(h.count),
-                Cell::Number(h.sum),
+                Cell::Number(h.count()),
+                Cell::Number(h.sum()),
                 Cell::Number(h.mean()),
                 Cell::Number(h.quantile(0.5)),
                 Cell::Number(h.quantile(0.9)),
                 Cell::Number(h.quantile(0.99)),
-                Cell::Number(h.max),
+                Cell::Number(h.max()),
                 Cell::Text(format!("{}  {}", context.process(pid), NAMES[which])),
             ]);
         }

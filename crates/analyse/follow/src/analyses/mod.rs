@@ -10,7 +10,6 @@ mod analysis;
 mod communication;
 mod connections;
 pub(crate) mod found;
-mod histogram;
 mod locks;
 mod messages;
 mod outliers;

@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use fettle_stats::Distribution;
+
 use super::analysis::{Analysis, Wanted};
 use super::found::{Cell, Findable, Found, Unit};
-use super::histogram::Histogram;
 use crate::session::Context;
 use crate::sums::Sums;
 
@@ -66,7 +67,7 @@ struct Calls {
     errors: u64,
     bytes: u64,
     /// Of those whose begin was seen.
-    times_ns: Histogram,
+    times_ns: Distribution,
     sums: Sums,
 }
 
@@ -113,7 +114,7 @@ impl Analysis for SystemCalls {
         }
         match self.begun.remove(&tid) {
             Some((begun, since_ns)) if begun == call => {
-                calls.times_ns.add(time_ns.saturating_sub(since_ns));
+                calls.times_ns.add(time_ns.saturating_sub(since_ns), 1);
                 calls.sums.add(time_ns.saturating_sub(since_ns));
             }
             _ => {}
@@ -134,7 +135,7 @@ impl Analysis for SystemCalls {
         ];
         let mut table = Findable::new("System calls", &columns);
         let mut calls: Vec<_> = self.calls.into_iter().collect();
-        calls.sort_by_key(|((pid, call), c)| (Reverse((c.times_ns.sum, c.count)), *pid, *call));
+        calls.sort_by_key(|((pid, call), c)| (Reverse((c.times_ns.sum(), c.count)), *pid, *call));
         for ((pid, call), calls) in calls {
             let name = BEGINS.get(call).or_else(|| ENDS_ONLY.get(call - BEGINS.len()));
             let call = name.unwrap_or(&"");
@@ -145,17 +146,17 @@ impl Analysis for SystemCalls {
                 shared.borrow_mut().entry(name).or_default().merge(calls.sums);
             }
             let times = &calls.times_ns;
-            let time = |ns: u64| if times.count == 0 { Cell::None } else { Cell::Number(ns) };
+            let time = |ns: u64| if times.count() == 0 { Cell::None } else { Cell::Number(ns) };
             let some = |n: u64| if n == 0 { Cell::None } else { Cell::Number(n) };
             table.rows.push(vec![
                 Cell::Number(calls.count),
                 some(calls.errors),
                 some(calls.bytes),
-                time(times.sum),
+                time(times.sum()),
                 time(times.mean()),
                 time(times.quantile(0.5)),
                 time(times.quantile(0.99)),
-                time(times.max),
+                time(times.max()),
                 Cell::Text(name),
             ]);
         }

@@ -3,6 +3,7 @@
 
 use std::io::Write;
 
+use fettle_trace::perfetto::{self, Edge, SEQUENCE, field};
 use fettle_trace::proto::Message;
 use fettle_trace::{Switch, Trace};
 use fettle_types::FunctionIndex;
@@ -12,42 +13,10 @@ use crate::error::{Error, Result};
 use crate::hash::FastMap;
 use crate::timeline::{Event, Filter, Kind, Sink, notify};
 
-/// Field numbers of `perfetto/trace/*.proto` that are used here.
-mod field {
-    pub(super) const TRACE_PACKET: u32 = 1;
-    pub(super) const PACKET_TIMESTAMP: u32 = 8;
-    pub(super) const PACKET_SEQUENCE: u32 = 10;
-    pub(super) const PACKET_TRACK_EVENT: u32 = 11;
-    pub(super) const PACKET_INTERNED: u32 = 12;
-    pub(super) const PACKET_FLAGS: u32 = 13;
-    pub(super) const PACKET_TRACK: u32 = 60;
-    pub(super) const TRACK_UUID: u32 = 1;
-    pub(super) const TRACK_NAME: u32 = 2;
-    pub(super) const TRACK_PROCESS: u32 = 3;
-    pub(super) const TRACK_THREAD: u32 = 4;
-    pub(super) const TRACK_PARENT: u32 = 5;
-    pub(super) const PROCESS_PID: u32 = 1;
-    pub(super) const PROCESS_NAME: u32 = 6;
-    pub(super) const THREAD_PID: u32 = 1;
-    pub(super) const THREAD_TID: u32 = 2;
-    pub(super) const THREAD_NAME: u32 = 5;
-    pub(super) const EVENT_TYPE: u32 = 9;
-    pub(super) const EVENT_NAME: u32 = 10;
-    pub(super) const EVENT_TRACK: u32 = 11;
-    pub(super) const EVENT_NAME_TEXT: u32 = 23;
-    pub(super) const INTERNED_EVENT_NAMES: u32 = 2;
-    pub(super) const NAME_IID: u32 = 1;
-    pub(super) const NAME_NAME: u32 = 2;
-}
-
-const SLICE_BEGIN: u64 = 1;
-const SLICE_END: u64 = 2;
 /// The packet starts a sequence: nothing was sent before it.
 const STATE_CLEARED: u64 = 1;
 /// The packet refers to names sent before.
 const NEEDS_STATE: u64 = 2;
-/// All packets belong to one sequence.
-const SEQUENCE: u64 = 1;
 /// Tracks of processes have numbers from here, tracks of threads from 1.
 const PROCESS_TRACKS: u64 = 1 << 33;
 /// Tracks of threads' off-CPU times, from here.
@@ -80,10 +49,9 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// Writes the packet, with its place in the trace.
     fn send(&mut self) -> Result<()> {
-        let mut head = Message::default();
-        head.bytes(field::TRACE_PACKET, &self.packet.0);
+        let packet = perfetto::in_file(&self.packet);
         self.packet.0.clear();
-        Ok(self.out.write_all(&head.0)?)
+        Ok(self.out.write_all(&packet.0)?)
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -122,24 +90,18 @@ impl Writer<'_> {
     fn switched_out(&mut self, switch: &Switch, new_thread: bool) -> Result<()> {
         let number = OFF_CPU_TRACKS + u64::from(switch.thread);
         if new_thread {
-            let mut track = Message::default();
-            track.number(field::TRACK_UUID, number);
-            track.number(field::TRACK_PARENT, u64::from(switch.thread) + 1);
-            track.bytes(field::TRACK_NAME, b"off-CPU");
+            let thread = u64::from(switch.thread) + 1;
+            let track = perfetto::track(number, Some(thread), "off-CPU");
             self.packet.message(field::PACKET_TRACK, &track);
             self.send()?;
         }
         let name: &[u8] = if switch.preempted { b"preempted" } else { b"waiting" };
-        for (kind, time_ns) in [(SLICE_BEGIN, switch.off_ns), (SLICE_END, switch.on_ns)] {
-            let mut event = Message(Vec::with_capacity(32));
-            event.number(field::EVENT_TYPE, kind).number(field::EVENT_TRACK, number);
-            if kind == SLICE_BEGIN {
+        for (edge, time_ns) in [(Edge::Begin, switch.off_ns), (Edge::End, switch.on_ns)] {
+            let mut event = perfetto::event(number, edge);
+            if edge == Edge::Begin {
                 event.bytes(field::EVENT_NAME_TEXT, name);
             }
-            self.packet
-                .number(field::PACKET_TIMESTAMP, time_ns)
-                .number(field::PACKET_SEQUENCE, SEQUENCE)
-                .message(field::PACKET_TRACK_EVENT, &event);
+            perfetto::at(&mut self.packet, time_ns, &event);
             self.send()?;
         }
         Ok(())
@@ -185,22 +147,16 @@ impl Sink for Writer<'_> {
     }
 
     fn event(&mut self, event: &Event) -> Result<()> {
-        let mut track_event = Message(Vec::with_capacity(16));
-        match event.kind {
+        let track_event = match event.kind {
             Kind::Entry => {
                 let name = self.name(event.function);
-                track_event.number(field::EVENT_TYPE, SLICE_BEGIN);
-                track_event.number(field::EVENT_NAME, name);
+                let mut begin = perfetto::event(self.track, Edge::Begin);
+                begin.number(field::EVENT_NAME, name);
+                begin
             }
-            Kind::Exit => {
-                track_event.number(field::EVENT_TYPE, SLICE_END);
-            }
-        }
-        track_event.number(field::EVENT_TRACK, self.track);
-        self.packet
-            .number(field::PACKET_TIMESTAMP, event.time_ns)
-            .number(field::PACKET_SEQUENCE, SEQUENCE)
-            .message(field::PACKET_TRACK_EVENT, &track_event)
+            Kind::Exit => perfetto::event(self.track, Edge::End),
+        };
+        perfetto::at(&mut self.packet, event.time_ns, &track_event)
             .number(field::PACKET_FLAGS, NEEDS_STATE);
         self.send()
     }

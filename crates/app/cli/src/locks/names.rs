@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fettle_image::{Image, LineTable, LinkAddr, SymbolKind, demangle};
+use fettle_demangle::demangle;
+use fettle_image::{Image, LineTable, LinkAddr, SymbolKind};
 use fettle_live::{LiveAddr, Mapping};
 use fettle_locks::{Names, Place};
 use fettle_types::LoadBias;

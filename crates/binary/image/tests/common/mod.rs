@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fettle_image::{Image, LinkAddr, debug_file_candidates, demangle};
+use fettle_demangle::demangle;
+use fettle_image::{Image, LinkAddr, debug_file_candidates};
 
 /// A program with a bit of everything: a constructor, a function pointer in data, a computed
 /// goto, a part that GCC splits off as cold, a variadic call.

@@ -2,11 +2,11 @@
 
 use fettle_code::{Emitted, Fixup, Part, ProbeFixup, UnwindPoint};
 use fettle_image::LinkAddr;
+use fettle_isa::Jump;
 use fettle_isa::asm::Condition;
 use fettle_lift::function::BlockId;
 
 use super::items::{Destination, JCC, JUMP_OUT, Operand, Probe, Promotion};
-use crate::jump::Jump;
 
 /// The writer's steps on what is emitted so far.
 pub(super) trait Append {

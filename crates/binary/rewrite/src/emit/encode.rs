@@ -2,14 +2,13 @@
 
 use fettle_code::{Emitted, Fixup, Inserted, UnwindPoint};
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::{Flow, Insn};
+use fettle_isa::{Flow, Insn, Jump};
 use fettle_lift::function::{BlockId, Function};
 use fettle_lift::{SkipReason, TableKind};
 
 use super::append::Append;
 use super::items::{CALL, ColdPart, Destination, Item, JUMP_OUT, Promotion, THROUGH_SLOT, TRAP};
 use super::{Tools, Writer};
-use crate::jump::Jump;
 
 impl Writer<'_> {
     /// The field of `insn` that depends on where it stands, if there is one.

@@ -2,9 +2,8 @@
 
 use fettle_code::Fixup;
 use fettle_image::LinkAddr;
+use fettle_isa::Jump;
 use fettle_lift::function::BlockId;
-
-use crate::jump::Jump;
 
 /// A piece of the rewritten text.
 pub(super) enum Item {

@@ -3,7 +3,7 @@
 use fettle_code::pointers::COUNTERS;
 use fettle_code::{Fixup, Mode, Pointers};
 use fettle_image::LinkAddr;
-use fettle_isa::{Flow, Gpr, RegSet};
+use fettle_isa::{Flow, Gpr, Jump, RegSet};
 use fettle_lift::SkipReason;
 use fettle_lift::edges::Place;
 use fettle_lift::function::{Block, BlockId, Exit};
@@ -11,7 +11,6 @@ use fettle_lift::function::{Block, BlockId, Exit};
 use super::items::{ColdPart, Destination, Item, Operand, Probe, Promotion};
 use super::original_order;
 use super::{Writer, is_padding};
-use crate::jump::Jump;
 use crate::pointer::{self, Source};
 use crate::snippets::Wanted;
 

@@ -1,6 +1,7 @@
 //! The dynamic loader: where it can be made to report, and its list of objects.
 
 use fettle_image::{Image, LinkAddr, unversioned};
+use fettle_isa::jump;
 use fettle_live::{DlopenHook, LiveAddr, Patch, Purpose, Region};
 use fettle_types::LoadBias;
 
@@ -36,13 +37,6 @@ pub struct Loader {
 /// The address of a symbol, whatever its version.
 pub(super) fn symbol(image: &Image, name: &str) -> Option<LinkAddr> {
     image.symbols().iter().find(|s| unversioned(&s.name) == name).map(|s| s.addr)
-}
-
-/// `jmp` from one address to another.
-pub(super) fn jump(from: u64, to: u64) -> Option<[u8; 5]> {
-    let distance = i32::try_from(to.wrapping_sub(from + 5) as i64).ok()?;
-    let [a, b, c, d] = distance.to_le_bytes();
-    Some([0xe9, a, b, c, d])
 }
 
 // struct r_debug: version, list, function, state, loader; since glibc 2.35 another namespace's.
@@ -91,7 +85,7 @@ impl Loader {
             .ok_or(no_room)?;
         let code = code + bias;
         let (table, debug_state) = (code.offset(CODE_LEN), self.debug_state + bias);
-        let after = jump(debug_state.0, code.0).ok_or(no_room)?.to_vec();
+        let after = jump::near(debug_state.0, code.0).ok_or(no_room)?.to_vec();
         let before = self.image.read(self.debug_state, after.len()).ok_or(no_room)?.to_vec();
         let r_debug = self.r_debug + bias;
         let region = |at, len, prot| Region { at, len, prot, shared: false };
@@ -129,11 +123,5 @@ mod tests {
         let marked = [0xf3, 0x0f, 0x1e, 0xfa, 0xc3, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0];
         assert!(is_empty_function(&marked, 0x2060));
         assert!(!is_empty_function(&[0xc3, 0x55, 0x48], 0x2060));
-    }
-
-    #[test]
-    fn jumps() {
-        assert_eq!(jump(0x1000, 0x2000), Some([0xe9, 0xfb, 0x0f, 0, 0]));
-        assert_eq!(jump(0x1000, 0x2_0000_0000), None);
     }
 }

@@ -15,7 +15,7 @@ use crate::room::AddressSpace;
 
 use super::candidate::Candidate;
 use super::layout::{CODE_LEN, FIND_OBJECT, LONGEST_LIST, REGIONS};
-use super::loader::{R_MAP, R_NEXT, R_STATE, jump};
+use super::loader::{R_MAP, R_NEXT, R_STATE};
 
 /// Whether unwinders ask the helper for the object of an address.
 #[derive(Clone, Copy, PartialEq)]
@@ -218,7 +218,7 @@ impl Space {
             if made.0.len() as u64 > CODE_LEN - FIND_OBJECT {
                 return None;
             }
-            let jump = jump(target, at)?;
+            let jump = fettle_isa::jump::near(target, at)?;
             stop.write(&[(LiveAddr(at), made.0)]).ok()?;
             stop.write(&[(LiveAddr(target), jump.to_vec())]).ok()
         })();

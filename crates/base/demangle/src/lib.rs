@@ -1,18 +1,41 @@
-//! Names as people wrote them.
+//! Names of C++ and Rust functions as people wrote them.
+//!
+//! Mangled names come from files that are not trusted: back references let a short one expand without end,
+//! so both what is read and what is made are bounded.
+#![forbid(unsafe_code)]
 
 use std::fmt::Write;
 
-/// Longest mangled name worth the attempt, and longest result worth showing.
+use cpp_demangle::{BorrowedSymbol, DemangleOptions};
+
+/// Longest mangled name worth the attempt, and longest result worth showing, in bytes.
 const MANGLED_LEN_MAX: usize = 64 * 1024;
 const DEMANGLED_LEN_MAX: usize = 256 * 1024;
 
-/// Demangles a C++ or Rust symbol name. Anything else comes back as it is, as does a name that
-/// would grow out of bounds: back-references let a short hostile name expand without end.
+/// How much of a C++ function's signature a name has. Rust's names have none of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// All of it: `int max<int>(int, int)`.
+    Signature,
+    /// Without the type of its result: `max<int>(int, int)`.
+    Parameters,
+    /// Only the name: `max<int>`.
+    Name,
+}
+
+/// Demangles a C++ or Rust symbol name. Anything else comes back as it is, as does a name that would grow out
+/// of bounds.
 pub fn demangle(name: &str) -> String {
+    demangled(name, Form::Signature).unwrap_or_else(|| name.to_owned())
+}
+
+/// The name that the author of a C++ or Rust function wrote; `None` for anything else, and for a name that would
+/// grow out of bounds.
+pub fn demangled(name: &str, form: Form) -> Option<String> {
     if name.len() > MANGLED_LEN_MAX {
-        return name.to_owned();
+        return None;
     }
-    rust(name).or_else(|| cpp(name)).unwrap_or_else(|| name.to_owned())
+    rust(name).or_else(|| cpp(name, form))
 }
 
 /// Text that stops growing.
@@ -36,22 +59,23 @@ fn rust(name: &str) -> Option<String> {
     Some(text.0)
 }
 
-fn cpp(name: &str) -> Option<String> {
+fn cpp(name: &str, form: Form) -> Option<String> {
     if !name.starts_with("_Z") && !name.starts_with("__Z") && !name.starts_with("_GLOBAL_") {
         return None;
     }
     // GCC marks the parts it makes of one function behind a dot.
-    let (base, suffix) = match name.find('.') {
-        Some(dot) if dot > 0 => name.split_at(dot),
-        _ => (name, ""),
-    };
-    let symbol = cpp_demangle::BorrowedSymbol::with_tail(base.as_bytes()).ok();
-    let (symbol, tail) = symbol?;
+    let (base, suffix) = name.split_at(name.find('.').filter(|dot| *dot > 0).unwrap_or(name.len()));
+    let (symbol, tail) = BorrowedSymbol::with_tail(base.as_bytes()).ok()?;
     if !tail.is_empty() {
         return None;
     }
+    let options = match form {
+        Form::Signature => DemangleOptions::new(),
+        Form::Parameters => DemangleOptions::new().no_return_type(),
+        Form::Name => DemangleOptions::new().no_return_type().no_params(),
+    };
     let mut text = Bounded(String::new());
-    symbol.structured_demangle(&mut text, &cpp_demangle::DemangleOptions::new()).ok()?;
+    symbol.structured_demangle(&mut text, &options).ok()?;
     text.0.push_str(suffix);
     Some(text.0)
 }
@@ -71,6 +95,10 @@ mod tests {
             demangle("_ZN4core3fmt5Write9write_str17h0123456789abcdefE"),
             "core::fmt::Write::write_str"
         );
+        let max = "_Z3maxIiET_S0_S0_.part.0";
+        assert_eq!(demangled(max, Form::Signature).unwrap(), "int max<int>(int, int).part.0");
+        assert_eq!(demangled(max, Form::Parameters).unwrap(), "max<int>(int, int).part.0");
+        assert_eq!(demangled(max, Form::Name).unwrap(), "max<int>.part.0");
         assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
         assert_eq!(demangle("_Znot a name"), "_Znot a name");
         assert_eq!(demangle(""), "");

@@ -1,16 +1,18 @@
-//! Jumps inside a function, which are written anew: their form depends on where code came to lie.
+//! Jumps that are written anew: inside a function, where their form depends on where code came to lie, and
+//! from one text to another.
 
-use fettle_isa::{Decides, Insn};
+use crate::{Decides, Insn};
 
 /// What a jump depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Jump {
+pub enum Jump {
     /// `jmp`
     Always,
     /// `jcc`, by the condition's number in machine code.
     If(u8),
     /// `jrcxz`, `loop` and their like, by their opcode. They have no form that reaches far.
     Count {
+        /// Which of them.
         opcode: u8,
         /// Only the lower half of the register is looked at.
         ecx: bool,
@@ -19,7 +21,7 @@ pub(crate) enum Jump {
 
 impl Jump {
     /// The kind of a direct jump.
-    pub(crate) fn of(insn: &Insn) -> Jump {
+    pub fn of(insn: &Insn) -> Jump {
         // Prefixes mean nothing else, and are left out.
         match insn.decides() {
             None => Jump::Always,
@@ -29,7 +31,7 @@ impl Jump {
     }
 
     /// The jump that is taken when this one is not.
-    pub(crate) fn inverted(self) -> Option<Jump> {
+    pub fn inverted(self) -> Option<Jump> {
         match self {
             Jump::If(condition) => Some(Jump::If(condition ^ 1)),
             Jump::Always | Jump::Count { .. } => None,
@@ -37,7 +39,7 @@ impl Jump {
     }
 
     /// Its size in bytes.
-    pub(crate) fn size(self, short: bool) -> u32 {
+    pub fn size(self, short: bool) -> u32 {
         match (self, short) {
             (Jump::Count { ecx, .. }, true) => 2 + u32::from(ecx),
             // jrcxz +2; jmp +5; jmp target
@@ -50,7 +52,7 @@ impl Jump {
 
     /// Appends the jump to `code` so that it goes `distance` bytes on from its end. Long forms
     /// have the distance in their last four bytes.
-    pub(crate) fn write(self, code: &mut Vec<u8>, short: bool, distance: u32) {
+    pub fn write(self, code: &mut Vec<u8>, short: bool, distance: u32) {
         match (self, short) {
             (Jump::Count { opcode, ecx }, _) => {
                 if ecx {
@@ -70,5 +72,27 @@ impl Jump {
             true => code.push(distance as u8),
             false => code.extend_from_slice(&distance.to_le_bytes()),
         }
+    }
+}
+
+/// The size of a jump with a distance of 32 bits, in bytes.
+pub const NEAR: usize = 5;
+
+/// `jmp` from one address to another, with a distance of 32 bits; `None` if that is out of reach.
+pub fn near(from: u64, to: u64) -> Option<[u8; NEAR]> {
+    let distance = i32::try_from(to.wrapping_sub(from.wrapping_add(NEAR as u64)) as i64).ok()?;
+    let [a, b, c, d] = distance.to_le_bytes();
+    Some([0xe9, a, b, c, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_jumps_reach_two_gigabytes() {
+        assert_eq!(near(0x1000, 0x2000), Some([0xe9, 0xfb, 0x0f, 0, 0]));
+        assert_eq!(near(0x2000, 0x1000), Some([0xe9, 0xfb, 0xef, 0xff, 0xff]));
+        assert_eq!(near(0x1000, 0x2_0000_0000), None);
     }
 }

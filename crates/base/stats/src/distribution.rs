@@ -1,24 +1,24 @@
-//! How long calls took, in little memory.
+//! How values are distributed (durations, sizes, lengths of queues), in little memory.
 //!
-//! A duration goes into one of 1,920 buckets: exact below 64 ns, and 32 to each doubling above,
-//! so that a bucket is at most 3.2 % wide and a quantile read from its middle is off by at most
-//! 1.6 %. Only the buckets between the shortest and the longest call are kept.
+//! A value goes into one of 1,920 buckets: exact below 64, and 32 to each doubling above, so that a
+//! bucket is at most 3.2 % wide and a quantile read from its middle is off by at most 1.6 %. Only
+//! the buckets between the smallest and the largest value are kept.
 
 /// Doublings are divided into two to the power of this.
 const SPLIT_BITS: u32 = 5;
-/// Below this, every nanosecond has its own bucket.
+/// Below this, every value has its own bucket.
 const EXACT: u64 = 2 << SPLIT_BITS;
 
-/// Durations of many calls.
+/// Many values.
 #[derive(Clone, Debug, Default)]
 pub struct Distribution {
     /// Bucket number of `counts[0]`.
     first: usize,
     counts: Vec<u64>,
     count: u64,
-    sum_ns: u64,
-    min_ns: u64,
-    max_ns: u64,
+    sum: u64,
+    min: u64,
+    max: u64,
 }
 
 fn bucket_of(ns: u64) -> usize {
@@ -30,7 +30,7 @@ fn bucket_of(ns: u64) -> usize {
     EXACT as usize + ((doubling as usize) << SPLIT_BITS) + within
 }
 
-/// First and last nanosecond of a bucket.
+/// First and last value of a bucket.
 fn bounds_of(bucket: usize) -> (u64, u64) {
     if bucket < EXACT as usize {
         return (bucket as u64, bucket as u64);
@@ -42,20 +42,20 @@ fn bounds_of(bucket: usize) -> (u64, u64) {
 }
 
 impl Distribution {
-    /// Adds a duration, `weight` times.
+    /// Adds a value, `weight` times.
     #[inline]
     pub fn add(&mut self, ns: u64, weight: u64) {
         if weight == 0 {
             return;
         }
         if self.count == 0 {
-            (self.min_ns, self.max_ns) = (ns, ns);
+            (self.min, self.max) = (ns, ns);
         } else {
-            self.min_ns = self.min_ns.min(ns);
-            self.max_ns = self.max_ns.max(ns);
+            self.min = self.min.min(ns);
+            self.max = self.max.max(ns);
         }
         self.count = self.count.saturating_add(weight);
-        self.sum_ns = self.sum_ns.saturating_add(ns.saturating_mul(weight));
+        self.sum = self.sum.saturating_add(ns.saturating_mul(weight));
         let bucket = bucket_of(ns);
         let slot = bucket.wrapping_sub(self.first);
         match self.counts.get_mut(slot) {
@@ -81,43 +81,48 @@ impl Distribution {
         self.counts[slot] = self.counts[slot].saturating_add(weight);
     }
 
-    /// Number of durations.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Sum of all durations in nanoseconds.
-    pub fn sum_ns(&self) -> u64 {
-        self.sum_ns
+    /// Sum of all values.
+    pub fn sum(&self) -> u64 {
+        self.sum
     }
 
-    /// Shortest duration in nanoseconds; 0 if there is none.
-    pub fn min_ns(&self) -> u64 {
-        self.min_ns
+    /// Mean of all values; 0 if there is none.
+    pub fn mean(&self) -> u64 {
+        self.sum.checked_div(self.count).unwrap_or(0)
     }
 
-    /// Longest duration in nanoseconds; 0 if there is none.
-    pub fn max_ns(&self) -> u64 {
-        self.max_ns
+    /// Smallest value; 0 if there is none.
+    pub fn min(&self) -> u64 {
+        self.min
     }
 
-    /// The duration in nanoseconds that a share `q` of the calls, 0 to 1, did not exceed.
-    pub fn quantile_ns(&self, q: f64) -> u64 {
+    /// Largest value; 0 if there is none.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The value that a share `q` of all, 0 to 1, does not exceed.
+    pub fn quantile(&self, q: f64) -> u64 {
         let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         if rank >= self.count {
-            return self.max_ns;
+            return self.max;
         }
         let mut seen = 0u64;
         for (low, high, count) in self.buckets() {
             seen = seen.saturating_add(count);
             if seen >= rank {
-                return (low + (high - low) / 2).clamp(self.min_ns, self.max_ns);
+                return (low + (high - low) / 2).clamp(self.min, self.max);
             }
         }
-        self.max_ns
+        self.max
     }
 
-    /// First nanosecond, last nanosecond and calls of each bucket in use, in order.
+    /// First value, last value and number of values of each bucket in use, in order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         used.map(|(slot, count)| {
@@ -150,11 +155,11 @@ mod tests {
         // Downwards, so that the buckets grow to the left.
         (1..=10_000).rev().for_each(|ns| ramp.add(ns, 1));
         for (q, wanted) in [(0.5, 5000.0), (0.9, 9000.0), (0.99, 9900.0), (0.001, 10.0)] {
-            let found = ramp.quantile_ns(q) as f64;
+            let found = ramp.quantile(q) as f64;
             assert!((found / wanted - 1.0).abs() < 0.017, "{q}: {found} instead of {wanted}");
         }
-        assert_eq!((ramp.quantile_ns(1.0), ramp.min_ns(), ramp.max_ns()), (10_000, 1, 10_000));
-        assert_eq!(Distribution::default().quantile_ns(0.5), 0);
+        assert_eq!((ramp.quantile(1.0), ramp.min(), ramp.max()), (10_000, 1, 10_000));
+        assert_eq!(Distribution::default().quantile(0.5), 0);
     }
 
     #[test]
@@ -162,7 +167,7 @@ mod tests {
         let mut distribution = Distribution::default();
         distribution.add(u64::MAX, u64::MAX);
         distribution.add(0, u64::MAX);
-        assert_eq!(distribution.sum_ns(), u64::MAX);
-        assert_eq!((distribution.quantile_ns(0.5), distribution.quantile_ns(1.0)), (0, u64::MAX));
+        assert_eq!(distribution.sum(), u64::MAX);
+        assert_eq!((distribution.quantile(0.5), distribution.quantile(1.0)), (0, u64::MAX));
     }
 }
