@@ -54,6 +54,9 @@ case_programs() {
     for program in /tests/programs/*; do
         fast ${program##*/} $program
     done
+    fast radix /tests/measured/splash radix 2 65536
+    fast fft /tests/measured/splash fft 2 4096
+    fast lu /tests/measured/splash lu 2 96
     how=mixed
     for program in futexes processes signals; do
         fast mixed-$program /tests/programs/$program

@@ -83,6 +83,12 @@ impl Score {
             self.failures.push(format!("{step}: {failed} failed, see \"== {step}\" above"));
         }
     }
+
+    /// Counts a step that cannot run here, and says why.
+    fn skip(&mut self, why: &str) {
+        println!("skipped: {why}");
+        self.ignored += 1;
+    }
 }
 
 /// A step that did not come to its end.
@@ -197,8 +203,7 @@ fn checks(score: &mut Score, broken: &mut Vec<Broken>) {
     match page::test() {
         Ok(Ok(passed)) => score.passed += passed,
         Ok(Err(why)) => {
-            println!("skipped: {why}");
-            score.ignored += 1;
+            score.skip(&why);
         }
         Err(error) => note(broken, "tests of the page", Err(error)),
     }
@@ -233,8 +238,7 @@ fn dependencies() -> Result<Option<String>> {
 fn kernel_lab(score: &mut Score, broken: &mut Vec<Broken>) {
     say("kernel lab");
     if let Some(why) = lab::missing() {
-        println!("skipped: {why}");
-        score.ignored += 1;
+        score.skip(&why);
         return;
     }
     let options = lab::Options { quick: true, ..lab::Options::default() };
@@ -252,8 +256,7 @@ fn java_runtime(score: &mut Score, broken: &mut Vec<Broken>) {
             score.add("Java runtime", [passed, failed, skipped]);
         }
         Ok(java::Outcome::Skipped(why)) => {
-            println!("skipped: {why}");
-            score.ignored += 1;
+            score.skip(&why);
         }
         Err(error) => note(broken, "Java runtime", Err(error)),
     }
@@ -298,8 +301,7 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<Broken>) {
             Ok(tally) => score.add(what, [tally.passed, tally.failed.len(), tally.left_out]),
             Err(error) if jar::has_tools(machine) => note(broken, what, Err(error)),
             Err(error) => {
-                println!("skipped: {error:#}");
-                score.ignored += 1;
+                score.skip(&format!("{error:#}"));
             }
         }
     }
@@ -337,8 +339,7 @@ fn guest(
             score.add(step, [ran.passed, ran.failed, 0]);
             score.failures.extend(ran.wrong);
             if let Some(why) = ran.skipped {
-                println!("skipped: {why}");
-                score.ignored += 1;
+                score.skip(&why);
             }
         }
         Err(error) => note(broken, step, Err(error)),
@@ -358,8 +359,7 @@ fn note_or_skip(
     match outcome {
         Ok(None) => {}
         Ok(Some(why)) => {
-            println!("skipped: {why}");
-            score.ignored += 1;
+            score.skip(&why);
         }
         Err(error) => note(broken, step, Err(error)),
     }

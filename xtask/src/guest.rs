@@ -295,16 +295,30 @@ fn run_any(
     script: &str,
 ) -> Result<(String, Ending)> {
     files.put_text("script", &format!("echo '{START}'\n{script}\n"))?;
-    let logs = repo::target_folder("guest/logs")?;
-    let archive = logs.join(format!("files-{}.gz", std::process::id()));
+    let logs = logs()?;
+    let archive = logs.join("files.gz");
     files.archive(&archive)?;
     let outcome = started(kernel, machine, &archive, &logs)?.finish(machine.limit)?;
-    std::fs::remove_file(&archive)?;
+    std::fs::remove_dir_all(&logs)?;
     let text = String::from_utf8_lossy(&outcome.stdout).replace('\r', "");
     let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
     ensure!(text.contains(START), "the guest did not start ({}): {said}\n{text}", outcome.ending);
     let shown = text.split_once(START).map_or("", |(_, rest)| rest);
     Ok((shown.to_string(), outcome.ending))
+}
+
+/// A folder for what this process's guest is given and shows. Those of processes that were killed are removed.
+fn logs() -> Result<PathBuf> {
+    let all = repo::target_folder("guest/logs")?;
+    for entry in std::fs::read_dir(&all)? {
+        let entry = entry?;
+        if !Path::new("/proc").join(entry.file_name()).exists() && entry.file_type()?.is_dir() {
+            std::fs::remove_dir_all(entry.path())?;
+        }
+    }
+    let own = all.join(std::process::id().to_string());
+    std::fs::create_dir_all(&own)?;
+    Ok(own)
 }
 
 /// A guest whose script has begun, or the last that was tried.
@@ -331,8 +345,10 @@ fn started(kernel: &Kernel, machine: &Machine, archive: &Path, logs: &Path) -> R
 }
 
 fn qemu(kernel: &Kernel, machine: &Machine, archive: &Path) -> Command {
-    let mut command = Command::new("nice");
-    command.args(["-n", "5", "qemu-system-x86_64", "-M", "q35", "-accel"]);
+    // It ends with us, also when we are killed.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "nice", "-n", "5"]);
+    command.args(["qemu-system-x86_64", "-M", "q35", "-accel"]);
     match machine.clock {
         Clock::Host => command.arg("tcg,thread=multi"),
         Clock::HostInTurns => command.arg("tcg,thread=single"),

@@ -128,7 +128,8 @@ fn one_second_of_damage() {
     let (mut runs, mut outcomes) = (0, std::collections::BTreeMap::new());
     let begin = Instant::now();
     let seconds = std::env::var("FETTLE_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    while begin.elapsed() < Duration::from_secs(seconds) {
+    // A machine that is busy gets to a few in that time, which would test nothing.
+    while begin.elapsed() < Duration::from_secs(seconds) || runs <= 10 {
         let template = &templates[random.below(4) / 3];
         let _ = fs::remove_dir_all(&victim);
         let mut damages = 1 + random.below(2);
@@ -159,5 +160,4 @@ fn one_second_of_damage() {
     }
     let _ = std::panic::take_hook();
     println!("{runs} damaged traces: {outcomes:?}");
-    assert!(runs > 10);
 }
