@@ -155,13 +155,8 @@ impl Walk<'_, '_> {
             if jump.insn.decides() != self.s.pairs[index].insn.decides() {
                 return fail(a, Fault::Jump);
             }
-            let bytes = self.code.get(next as usize..next as usize + 7).unwrap_or_default();
-            if taken == next + 2 && bytes.starts_with(&[0xeb, 5, 0xe9]) {
-                let cursors = self.cursors();
-                self.seek(taken);
-                let far = self.jump_at(a, taken)?;
-                taken = self.target(a, &far)?;
-                self.set_cursors(cursors);
+            if let Some(far) = self.around(a, to, (taken, next))? {
+                taken = far;
                 self.s.extra.push((a, next, 7));
                 next += 7;
             }
@@ -194,6 +189,27 @@ impl Walk<'_, '_> {
         }
         next = self.counter_between(block, next_a, next)?;
         Ok((next_a, next))
+    }
+
+    /// Where the jump leads that a `jrcxz` or `loop` to `to` has around a jump, which begins at `next`. The same
+    /// bytes may be the jump to where it is not taken, with the block at `to` behind it, which begins with a jump.
+    fn around(
+        &mut self,
+        a: u64,
+        to: u64,
+        (taken, next): (u32, u32),
+    ) -> Result<Option<u32>, CheckError> {
+        let bytes = self.code.get(next as usize..next as usize + 7).unwrap_or_default();
+        let is_around = taken == next + 2 && bytes.starts_with(&[0xeb, 5, 0xe9]);
+        if !is_around || self.label(to) == Some(taken) {
+            return Ok(None);
+        }
+        let cursors = self.cursors();
+        self.seek(taken);
+        let far = self.jump_at(a, taken)?;
+        let far = self.target(a, &far)?;
+        self.set_cursors(cursors);
+        Ok(Some(far))
     }
 
     /// Every target of the jump through a table at `a` must be a block.

@@ -1,5 +1,7 @@
 //! What the tests of the checker share: real binaries, and random numbers that can be repeated.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
+
+mod random;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,6 +11,7 @@ use fettle_code::arguments::{Arguments, Class};
 use fettle_code::{Depth, Mode, Pointers, Probing, UserProbe};
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::Lifted;
+pub use random::{Random, seed};
 
 /// Every kind of probes that there is: the modes, to some depth only, with arguments of some
 /// functions.
@@ -134,32 +137,4 @@ pub fn open(path: &str) -> Option<(Image, Lifted)> {
     let image = Image::parse(std::fs::read(path).ok()?).expect("a binary of the system");
     let lifted = fettle_lift::lift(&image);
     Some((image, lifted))
-}
-
-/// Marsaglia's xorshift64*.
-pub struct Random(pub u64);
-
-impl Random {
-    /// A number below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n.max(1)
-    }
-
-    /// One of `all`.
-    pub fn one<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
-        (!all.is_empty()).then(|| &all[self.below(all.len())])
-    }
-}
-
-/// The seed of this run; `FETTLE_SEED` repeats one.
-pub fn seed() -> u64 {
-    let clock = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(1, |d| d.as_nanos() as u64);
-    let seed = std::env::var("FETTLE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(clock);
-    println!("FETTLE_SEED={seed}");
-    seed.max(1)
 }
