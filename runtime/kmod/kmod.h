@@ -24,6 +24,7 @@ typedef long s64;
 // Where fields lie in the kernel's structures, and how much the plan brings. `u64` each.
 struct facts {
     u64 task_tasks, task_thread_node, task_signal, task_stack, task_stack_refcount, task_on_cpu, task_sp;
+    u64 task_start_time, task_nvcsw, task_nivcsw;
     u64 signal_thread_head;
     u64 unwind_error;
     u64 module_klp;
@@ -106,7 +107,12 @@ extern void msleep(u32);
 extern u8 init_task[], __cpu_online_mask[], __cpu_possible_mask[];
 extern u32 nr_cpu_ids;
 extern u64 __per_cpu_offset[];
+extern int nr_threads;
 extern u8 *idle_task(int processor);
+extern void put_task_stack(void *task);
+extern void __rcu_read_lock(void), __rcu_read_unlock(void);
+extern void *vmalloc(u64 bytes);
+extern void vfree(const void *);
 extern void __unwind_start(void *state, void *task, void *regs, u64 *first_frame);
 extern int unwind_next_frame(void *state);
 extern u64 unwind_get_return_address(void *state), *unwind_get_return_address_ptr(void *state);

@@ -21,15 +21,19 @@ pub trait Source {
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
 }
 
-/// Names that newer kernels gave to what the core needs.
-const RENAMED: [(&str, &str); 3] = [
+/// Names that other kernels gave to what the core needs. One whose code is not preempted has nothing that holds RCU
+/// off, and needs nothing: there `__fentry__` stands for it, which only returns.
+const RENAMED: [(&str, &str); 6] = [
     ("text_poke_queue", "smp_text_poke_batch_add"),
     ("text_poke_finish", "smp_text_poke_batch_finish"),
     ("__mutex_init", "mutex_init_generic"),
+    ("vmalloc", "vmalloc_noprof"),
+    ("__rcu_read_lock", "__fentry__"),
+    ("__rcu_read_unlock", "__fentry__"),
 ];
 
 /// Fields that the core reads, in the order of `struct facts` in `runtime/kmod/kmod.h`.
-const FIELDS: [(&str, &str); 12] = [
+const FIELDS: [(&str, &str); 15] = [
     ("task_struct", "tasks"),
     ("task_struct", "thread_node"),
     ("task_struct", "signal"),
@@ -37,6 +41,9 @@ const FIELDS: [(&str, &str); 12] = [
     ("task_struct", "stack_refcount"),
     ("task_struct", "on_cpu"),
     ("task_struct", "thread.sp"),
+    ("task_struct", "start_time"),
+    ("task_struct", "nvcsw"),
+    ("task_struct", "nivcsw"),
     ("signal_struct", "thread_head"),
     ("unwind_state", "error"),
     ("module", "klp"),
@@ -84,7 +91,7 @@ pub struct Kernel {
     /// Size of `struct proc_ops`, and offsets of [`OPERATIONS`].
     pub operations: (u32, [u32; 5]),
     /// Offsets of [`FIELDS`].
-    pub fields: [u64; 12],
+    pub fields: [u64; 15],
     /// How ORC rows are packed.
     pub orc: orc::Format,
     /// Offset of the running task's address in a processor's own memory.
@@ -106,7 +113,7 @@ impl Kernel {
         needed: impl Iterator<Item = &'a str>,
     ) -> Result<Kernel> {
         let offset = |of: &str, path: &str| btf.field(of, path).map(|field| field.offset);
-        let mut fields = [0; 12];
+        let mut fields = [0; 15];
         for (value, (of, path)) in fields.iter_mut().zip(FIELDS) {
             *value = u64::from(offset(of, path)?);
         }
