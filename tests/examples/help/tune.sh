@@ -1,7 +1,7 @@
 # needs: gcc lua5.4
 # instead: tune -p 4711 => tune --time 0.3 --turn 0.02 -p $(cat pid)
 # instead: --rounds 40 => --hot 0.05
-# instead: --time 0.3 --turn 0.02 -p $(cat pid) --samples --time 20 => --turn 0.02 -p $(cat pid) --samples --time 1
+# instead: --time 0.3 --turn 0.02 -p $(cat pid) --samples --time 20s => --turn 0.02 -p $(cat pid) --samples --time 1
 # instead: redis-cli info stats | grep total_commands => grep syscw /proc/$(cat pid)/io
 # instead: -- ./server --port 80 => -- ./server
 # any status: fettle tune -p

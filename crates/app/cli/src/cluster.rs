@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use fettle_types::parse_time;
 
 /// Where schedulers are by default.
 const SCHEDULER: &str = "127.0.0.1:50050";
@@ -45,9 +47,9 @@ enum Command {
         /// Pieces worked on at a time [default: as many as processors]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
         threads: Option<u16>,
-        /// Seconds to wait for a scheduler that is not there yet
-        #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-        wait: u16,
+        /// How long to wait for a scheduler that is not there yet
+        #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
+        wait: Duration,
     },
 }
 
@@ -63,7 +65,9 @@ pub fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
             let all = || std::thread::available_parallelism().map_or(1, usize::from);
             let threads = threads.map_or_else(all, usize::from);
             say!("working for {scheduler}; Ctrl-C ends it");
-            execute(&Executor { scheduler, address: bind, threads, patience_s: wait })?;
+            // Whole seconds: a scheduler is asked for once in each.
+            let patience_s = wait.as_secs_f64().ceil() as u16;
+            execute(&Executor { scheduler, address: bind, threads, patience_s })?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
 //! `fettle tune`: the code layout of running processes.
 
 use crate::old_keys::with_old_keys;
-use fettle_types::{Pid, Tid};
+use fettle_types::{Pid, Tid, parse_time};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle tune`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work-counter 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --rounds 40\n  fettle tune -p 4711 --samples --time 20\n  fettle tune -p 4711 --no-group --dry-run --json\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle tune --apply server.profile -- ./server --port 80\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares original\nand rewritten text in the process, and keeps the rewritten one if it is faster for certain. A\nprocess group (all that were forked from the same execution of the program) is tuned together;\nchildren that it forks later inherit the patches. The process must be under its usual load. It\ngoes on running; its threads are stopped for some milliseconds each time that text is switched.\n`fettle undo PID` reverts everything.\n\nExit status: 0 the process is faster, or --dry-run found a layout; 1 it is as it was; 2 error."
+    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work-counter 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --rounds 40\n  fettle tune -p 4711 --samples --time 20s\n  fettle tune -p 4711 --no-group --dry-run --json\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle tune --apply server.profile -- ./server --port 80\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares original\nand rewritten text in the process, and keeps the rewritten one if it is faster for certain. A\nprocess group (all that were forked from the same execution of the program) is tuned together;\nchildren that it forks later inherit the patches. The process must be under its usual load. It\ngoes on running; its threads are stopped for some milliseconds each time that text is switched.\n`fettle undo PID` reverts everything.\n\nExit status: 0 the process is faster, or --dry-run found a layout; 1 it is as it was; 2 error."
 )]
 pub struct Args {
     /// The process
@@ -56,8 +56,8 @@ pub struct Args {
     #[command(flatten)]
     select: SelectArgs,
     /// Count, or sample, for so long
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
-    time: f64,
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s")]
+    time: Duration,
     /// Only these functions (* and ? are wild) and what they lead to; else everything that runs
     #[arg(long, value_name = "FUNCTION")]
     root: Option<String>,
@@ -78,8 +78,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 60)]
     max_rounds: usize,
     /// Each turn of a round takes so long
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
-    turn: f64,
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "250ms")]
+    turn: Duration,
     /// Do not compare: leave the rewritten text in place
     #[arg(long = "no-compare", alias = "keep")]
     keep: bool,
@@ -100,9 +100,9 @@ pub struct Args {
     #[arg(conflicts_with = "keep")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=4))]
     passes: u8,
-    /// Go on: compare again every so many seconds, and tune anew when the load has changed
-    #[arg(long, value_name = "SECONDS", conflicts_with = "keep")]
-    watch: Option<f64>,
+    /// Go on: compare again after each such time, and tune anew when the load has changed
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "keep")]
+    watch: Option<Duration>,
     /// Compare once more what an earlier run left in the process, and revert it unless it is faster
     #[arg(long, requires = "pid", conflicts_with_all = ["save", "profile", "samples", "lib", "passes", "watch", "dry_run", "keep", "shuffle", "root"])]
     recheck: bool,
@@ -123,9 +123,6 @@ pub struct Args {
 impl Args {
     /// What they mean for the kernel.
     fn of_kernel(&self) -> anyhow::Result<crate::kernel::TuneArgs> {
-        let time = |seconds: f64, name: &str| {
-            Duration::try_from_secs_f64(seconds).with_context(|| format!("{name}: no such time"))
-        };
         let only = self.select.selection()?.only.into_iter().map(|pattern| match pattern {
             Pattern::Name(names) => Ok(names.split(',').map(str::to_owned).collect::<Vec<_>>()),
             Pattern::Addresses(..) => bail!("--kernel: functions are named, not given by address"),
@@ -134,11 +131,11 @@ impl Args {
             root: self.root.clone(),
             only: only.collect::<anyhow::Result<Vec<_>>>()?.concat(),
             hot: self.hot,
-            time: time(self.time, "--time")?,
+            time: self.time,
             work_counter: self.work.clone(),
             rounds: u16::try_from(self.rounds).context("--rounds: too many")?,
             max_rounds: u16::try_from(self.max_rounds).context("--max-rounds: too many")?,
-            turn: time(self.turn, "--turn")?,
+            turn: self.turn,
             no_compare: self.keep,
             json: self.json,
         })
@@ -149,21 +146,18 @@ impl Args {
         let read = |path: &PathBuf| Saved::read(path).map_err(anyhow::Error::msg);
         let profile = self.apply.as_ref().or(self.profile.as_ref()).map(read).transpose()?;
         let wanted = Wanted { libraries: self.lib.clone(), selection: self.select.selection()? };
-        let time = |seconds: f64, name: &str| {
-            Duration::try_from_secs_f64(seconds).with_context(|| format!("{name}: no such time"))
-        };
         let work = match &self.work {
             Some(command) => Work::Command(command.clone()),
             None => Work::Calls,
         };
         Ok(Options {
             wanted,
-            time: time(self.time, "--time")?,
+            time: self.time,
             group: Group { root: self.root.clone(), share: self.hot, rank: 0 },
             measure: measure::Plan {
                 work,
                 rounds: Rounds { enough: self.rounds, most: self.max_rounds },
-                turn: time(self.turn, "--turn")?,
+                turn: self.turn,
             },
             keep: self.keep || self.apply.is_some(),
             dry_run: self.dry_run,
@@ -173,7 +167,7 @@ impl Args {
             save: self.save.clone(),
             threshold: self.threshold,
             passes: usize::from(self.passes),
-            watch: self.watch.map(|seconds| time(seconds, "--watch")).transpose()?,
+            watch: self.watch,
         })
     }
 }
@@ -460,13 +454,14 @@ fn profile_text(args: &Args, outcome: &Outcome) -> String {
         (None, Some((seen, here))) => format!(
             "threads at work in {} processes were seen {seen} times in {:.1} s, {here} of them in \
              functions that can be laid out\n",
-            profile.processes, args.time,
+            profile.processes,
+            args.time.as_secs_f64(),
         ),
         (None, None) => format!(
             "counted {} passages in {:.1} s in {} processes; copies with counters in {} \
              functions, {} of which soon had counted enough; longest pause of its threads {:.2} ms\n",
             profile.events,
-            args.time,
+            args.time.as_secs_f64(),
             profile.processes,
             profile.installed.jumps,
             profile.early,

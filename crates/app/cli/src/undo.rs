@@ -1,7 +1,7 @@
 //! `fettle undo`: what was done to running processes is reverted.
 
 use crate::old_keys::with_old_keys;
-use fettle_types::Pid;
+use fettle_types::{Pid, parse_time};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::tune::{UNHANDLED, folders};
 /// Arguments of `fettle undo`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle undo 4711\n  fettle undo --group 4711\n  fettle undo --all --wait 60\n  fettle undo --memory 4711\n\nOriginal text runs again at once. Rewritten text is unmapped when no thread can return to it any\nmore; what remains then is reported, and goes with a later `fettle undo`.\n\nA program may keep return addresses in its memory: of a sleeping stack (coroutines), as a note of\na caller, or among bytes that it has copied from a stack. Rewritten text stays as long as one is\nthere. `--memory` makes them lead to the original. That is right for all of these, but not where a\nprogram finds something by such an address again (a profiler of its heap): then leave it out.\n\nExit status: 0 all was reverted; 1 some of it remains; 2 error."
+    after_help = "Examples:\n  fettle undo 4711\n  fettle undo --group 4711\n  fettle undo --all --wait 1m\n  fettle undo --memory 4711\n\nOriginal text runs again at once. Rewritten text is unmapped when no thread can return to it any\nmore; what remains then is reported, and goes with a later `fettle undo`.\n\nA program may keep return addresses in its memory: of a sleeping stack (coroutines), as a note of\na caller, or among bytes that it has copied from a stack. Rewritten text stays as long as one is\nthere. `--memory` makes them lead to the original. That is right for all of these, but not where a\nprogram finds something by such an address again (a profiler of its heap): then leave it out.\n\nExit status: 0 all was reverted; 1 some of it remains; 2 error."
 )]
 pub struct Args {
     /// The processes
@@ -34,8 +34,8 @@ pub struct Args {
     #[arg(long)]
     group: bool,
     /// Wait at most so long for threads to leave rewritten text
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
-    wait: f64,
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s")]
+    wait: Duration,
     /// Also change words of the processes' memory that look like return addresses in rewritten text to
     /// those of the original
     #[arg(long)]
@@ -51,16 +51,14 @@ pub struct Args {
 /// Runs `fettle undo`. An error with one process does not prevent the others from being reverted.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.kernel {
-        let wait = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
-        return crate::kernel::undo(wait, args.json);
+        return crate::kernel::undo(args.wait, args.json);
     }
     let StateFolders { logs: folder, audit } = folders()?;
     let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
-    let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
     fettle_live::open_many_files();
     fettle_live::stop_between_pauses().context(UNHANDLED)?;
     let memory = if args.memory { InMemory::LedBackAndCaught } else { InMemory::Kept };
-    let how = Undoing { memory, ..Undoing::within(patience) };
+    let how = Undoing { memory, ..Undoing::within(args.wait) };
     // Readers of JSON get some whatever there is to undo.
     if pids.is_empty() && args.json {
         crate::output::print(&format!("{}\n", json!({ "version": 1, "processes": [] })))?;
