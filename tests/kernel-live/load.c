@@ -6,12 +6,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -215,6 +217,94 @@ static void sleepers(long seconds) {
     join(poller);
 }
 
+static void nap(long milliseconds) {
+    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    must(!nanosleep(&time, 0), "nanosleep");
+}
+
+// Sleeps again and again, in one of the ways in which threads wait: for a time, for events, for bytes, for a child.
+static void sleep_as(int kind, int from) {
+    int set = epoll_create1(0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+        struct epoll_event event;
+        char byte;
+        pid_t child;
+        switch (kind) {
+        case 0:
+            nap(500);
+            break;
+        case 1:
+            must(!epoll_wait(set, &event, 1, 500), "epoll_wait");
+            break;
+        case 2:
+            must(read(from, &byte, 1) == 1 && byte == 'w', "the byte that wakes");
+            break;
+        case 3:
+            if (!(child = fork())) {
+                nap(1000);
+                _exit(0);
+            }
+            must(child > 0, "fork");
+            join(child);
+        }
+    }
+}
+
+// So many threads that sleep in the ways above, until this one is killed.
+static void crowd(long threads) {
+    int gate[2];
+    must(!pipe(gate), "pipe");
+    for (long i = 0; i < threads; i++) {
+        pid_t child = fork();
+        must(child >= 0, "fork");
+        if (!child) sleep_as(i % 4, gate[0]);
+    }
+    for (;;) {
+        for (long i = 0; i < threads / 4; i++) must(write(gate[1], "w", 1) == 1, "write");
+        nap(500);
+    }
+}
+
+// What the module's core says of itself, as in runtime/kmod/kmod.h, as far as it is of interest here.
+struct status {
+    uint32_t version, state, keep, barred;
+    uint64_t before[8], stopped_ns, tasks, moved, hooked, stuck, foreign;
+};
+
+static int ask(int core, uint32_t verb) {
+    uint32_t command[2] = {verb, 0};
+    int failed = write(core, command, sizeof command) != sizeof command;
+    must(!failed || errno == EAGAIN, "the core's answer");
+    return failed;
+}
+
+// Takes what is installed out and puts it back, so many times, threads asleep in it or not.
+static void turns(long times) {
+    enum { INSTALL = 1, UNDO = 3 };
+    int core = open("/proc/fettle", O_RDWR);
+    must(core >= 0, "/proc/fettle");
+    uint64_t first = 0, least = UINT64_MAX, most = 0, tasks = 0, moved = 0;
+    for (long i = 0; i < times; i++) {
+        struct status status;
+        nap(1200);
+        int failed = ask(core, UNDO);
+        first += !failed;
+        must(pread(core, &status, sizeof status, 0) == sizeof status, "the core's status");
+        if (status.stopped_ns > most) most = status.stopped_ns;
+        if (status.stopped_ns < least) least = status.stopped_ns;
+        if (status.tasks > tasks) tasks = status.tasks;
+        moved += status.moved;
+        while (failed) {
+            nap(20);
+            failed = ask(core, UNDO);
+        }
+        ask(core, INSTALL);
+    }
+    printf("{\"turns\":%ld,\"at_once\":%lu,\"tasks\":%lu,\"moved\":%lu,\"least_ns\":%lu,\"most_ns\":%lu}\n", times, first,
+           tasks, moved, least, most);
+}
+
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -253,7 +343,7 @@ int main(int count, char **arguments) {
         void (*run)(long);
     } loads[] = {{"pipe", pipes}, {"tcp", tcp},       {"file", files},      {"fork", forks}, {"epoll", polls},
                  {"exec", execs}, {"fault", faults}, {"sleep", sleepers}, {"gap", gap},     {"read", reads},
-                 {"mark", mark}};
+                 {"mark", mark},   {"crowd", crowd},   {"turns", turns},     {"nap", nap}};
     if (count == 2 && !strcmp(arguments[1], "nothing")) return 0;
     is_marked = count == 4 && !strcmp(arguments[3], "marked");
     for (size_t i = 0; (count == 3 || is_marked) && i < sizeof loads / sizeof *loads; i++)

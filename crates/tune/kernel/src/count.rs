@@ -68,7 +68,7 @@ impl Executions {
 pub struct BlockExecutions {
     /// Where the original begins.
     pub at: u64,
-    /// Where its rewritten text begins.
+    /// Where its rewritten text begins; of a function's first block, behind the fentry nop.
     pub rewritten: u64,
     /// How often.
     pub count: u64,
@@ -251,11 +251,13 @@ impl Counting {
         places: &[&emit::BlockPlace],
     ) -> Executions {
         let start = |block: BlockId| function.code.blocks[block.index()].start.0;
+        let fentry = function.behind_fentry() - function.entry();
         let blocks = places.iter().map(|place| BlockExecutions {
             at: start(place.block),
             rewritten: self.begin.text_begin
                 + self.placed.parts[place.part as usize]
-                + u64::from(place.offset),
+                + u64::from(place.offset)
+                + if start(place.block) == function.entry() { fentry } else { 0 },
             count: counts.blocks[place.block.index()],
         });
         let edges = counts.edges.iter().filter_map(|counted| {

@@ -7,10 +7,10 @@
 //! the same.
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 
 mod blocks;
 mod boot;
+mod install;
 mod reading;
 
 pub use boot::Options;
@@ -46,7 +46,7 @@ pub fn run(options: &Options) -> Result<bool> {
         right &= match part.as_str() {
             "blocks" => blocks::run(options)?,
             "layout" => layout(options)?,
-            "install" => install(options)?,
+            "install" => install::run(options)?,
             other => bail!("{other} is none of blocks, layout, install"),
         };
     }
@@ -93,41 +93,6 @@ measure() { # LOAD TIMES
     echo \"load: $1 after\"; load $1 $2 marked
 }
 ";
-
-/// Some thousand functions, installed and taken out.
-const INSTALL: &str = "
-. /cases.sh
-fettle kernel count 's*' --duration 1000s >/dev/null 2>&1 &
-counting=$!
-await_installed && fettle status --kernel --json && fettle undo --kernel --json
-kill -9 $counting
-";
-/// What installing and taking out may take, s.
-const SECONDS: f64 = 1.0;
-
-/// How long installing and taking out take, by the guest's clock.
-fn install(options: &Options) -> Result<bool> {
-    let (kernel, shown, _) = boot(options, INSTALL)?;
-    let mut statuses = shown.lines().filter(|line| line.starts_with('{'));
-    let mut status = |key: &str| -> Result<Value> {
-        let line = statuses.next().with_context(|| format!("nothing was installed:\n{shown}"))?;
-        Ok(serde_json::from_str::<Value>(line)?[key].take())
-    };
-    let (installed, undone) = (status("module")?, status("status")?);
-    let number = |of: &Value, key: &str| {
-        of[key].as_f64().with_context(|| format!("no {key} in what fettle says: {of}"))
-    };
-    let (install, undo) = (number(&installed, "install_ns")?, number(&undone, "remove_ns")?);
-    println!(
-        "kernel-tune: {}, {} functions: installed in {:.2} s, taken out in {:.2} s, stopped for {:.2} ms",
-        kernel.release,
-        number(&installed, "entries")?,
-        install / 1e9,
-        undo / 1e9,
-        number(&undone, "stopped_ns")? / 1e6,
-    );
-    Ok(install / 1e9 <= SECONDS && undo / 1e9 <= SECONDS)
-}
 
 fn show(asked: &Asked, load: &Load) -> bool {
     let share = |of: fn(&Counts) -> u64, counts: &Counts| {

@@ -96,6 +96,7 @@ impl Executed {
             blocks.push((from, to, word()?.parse()?));
         }
         blocks.sort_unstable();
+        cut(&mut blocks);
         let longest = blocks.iter().map(|(from, to, _)| to - from).max().unwrap_or(0);
         Ok(Executed { blocks, longest })
     }
@@ -108,6 +109,23 @@ impl Executed {
             .filter(|(_, to, _)| address < *to)
             .map(|(.., count)| count)
             .sum()
+    }
+}
+
+/// QEMU ends a block before an instruction that lies on two pages, and tells plugins of the part on the first page all
+/// the same. That there is such an instruction is known by the block that begins with it.
+fn cut(blocks: &mut [(u64, u64, u64)]) {
+    const PAGE: u64 = 4096;
+    let on_two_pages: Vec<u64> = blocks
+        .iter()
+        .filter(|(from, to, _)| from / PAGE < to / PAGE && to % PAGE != 0)
+        .map(|(from, ..)| *from)
+        .collect();
+    for (from, to, _) in blocks.iter_mut().filter(|(_, to, _)| to % PAGE == 0) {
+        let inside = on_two_pages.partition_point(|at| *at <= *from);
+        if let Some(at) = on_two_pages.get(inside).filter(|at| **at < *to) {
+            *to = *at;
+        }
     }
 }
 
@@ -138,5 +156,11 @@ mod tests {
             [0, 5, 12, 12, 1, 0]
         );
         assert!(Executed::read("100 110\n").is_err());
+    }
+
+    #[test]
+    fn an_instruction_on_two_pages_is_of_one_block() {
+        let executed = Executed::read("1fe0 2000 6\n1ffe 2010 6\n2fe0 3000 4\n").unwrap();
+        assert_eq!([0x1fe0, 0x1ffd, 0x1ffe, 0x2ffe].map(|at| executed.of(at)), [6, 6, 6, 4]);
     }
 }
