@@ -61,7 +61,10 @@ pub fn find_room(
     size: u64,
     space: AddressSpace<'_>,
 ) -> Option<LinkAddr> {
-    find(image, load_bias, size, space, |room, image| room.above_library(image))
+    find(image, load_bias, size, space, |room, image, kind| match kind {
+        Kind::Executable => room.before_heap(image).or_else(|| room.in_low_memory(image)),
+        _ => room.above_library(image),
+    })
 }
 
 /// As [`find_room`], in a process that runs, and maps memory itself, until they are.
@@ -70,13 +73,17 @@ pub fn find_room(
 /// mapped. It never goes above where it began, and the stack ends far above that: rewritten text of a
 /// library lies there, where no stack or arena of a thread takes its place before it is mapped. Where
 /// that is out of reach, it lies as far above its library as it may.
+///
+/// Of a program at a fixed address it lies as high as two gigabytes allow. Numbers of a program's data that
+/// are as small as its addresses (counters, pairs of characters in tables of Unicode) may be return addresses
+/// for all that is known, and one that may lead to rewritten text keeps it mapped; large numbers are rare.
 pub fn find_lasting_room(
     image: &Image,
     load_bias: LoadBias,
     size: u64,
     space: AddressSpace<'_>,
 ) -> Option<LinkAddr> {
-    find(image, load_bias, size, space, |room, image| room.lasting(image))
+    find(image, load_bias, size, space, |room, image, kind| room.lasting(image, kind))
 }
 
 /// As [`find_lasting_room`], for code that unwinders need not know of: it may lie below, too.
@@ -86,8 +93,8 @@ pub fn find_lasting_room_beside(
     size: u64,
     space: AddressSpace<'_>,
 ) -> Option<LinkAddr> {
-    find(image, load_bias, size, space, |room, image| {
-        room.lasting(image).or_else(|| room.below(image))
+    find(image, load_bias, size, space, |room, image, kind| {
+        room.lasting(image, kind).or_else(|| room.below(image))
     })
 }
 
@@ -117,16 +124,15 @@ fn find(
     load_bias: LoadBias,
     size: u64,
     space: AddressSpace<'_>,
-    near: impl Fn(&Room<'_>, &Range<u64>) -> Option<u64>,
+    near: impl Fn(&Room<'_>, &Range<u64>, Kind) -> Option<u64>,
 ) -> Option<LinkAddr> {
     let image_at = span(image, load_bias)?;
     let room = Room { size: size.next_multiple_of(PAGE), space };
     let live = match (image.kind(), room.heap(&image_at)) {
-        (Kind::Executable, _) => {
-            room.before_heap(&image_at).or_else(|| room.in_low_memory(&image_at))
+        (kind, Some(_)) if kind != Kind::Executable => {
+            room.before_heap(&image_at).or_else(|| room.far_above(&image_at))
         }
-        (_, Some(_)) => room.before_heap(&image_at).or_else(|| room.far_above(&image_at)),
-        (_, None) => near(&room, &image_at),
+        (kind, _) => near(&room, &image_at, kind),
     };
     Some(LiveAddr(live?) - load_bias)
 }
@@ -243,8 +249,20 @@ impl Room<'_> {
         above(FROM_NEIGHBOURS).or_else(|| above(STEP))
     }
 
-    fn lasting(&self, image: &Range<u64>) -> Option<u64> {
-        self.above_mappings(image).or_else(|| self.far_above(image))
+    fn lasting(&self, image: &Range<u64>, kind: Kind) -> Option<u64> {
+        match kind {
+            Kind::Executable if self.heap_is_small() => {
+                self.in_low_memory(image).or_else(|| self.before_heap(image))
+            }
+            Kind::Executable => self.before_heap(image).or_else(|| self.in_low_memory(image)),
+            _ => self.above_mappings(image).or_else(|| self.far_above(image)),
+        }
+    }
+
+    /// Whether a heap in low memory has most of that to grow into.
+    fn heap_is_small(&self) -> bool {
+        let heap = self.space.maps.iter().find(|m| m.name.as_deref() == Some("heap"));
+        heap.is_none_or(|heap| heap.end.0 < 1 << 30)
     }
 
     fn above_mappings(&self, image: &Range<u64>) -> Option<u64> {
@@ -317,7 +335,7 @@ mod tests {
     }
 
     fn lasting(size: u64, maps: &[Mapping]) -> Option<u64> {
-        room(size, maps, None).lasting(&SPAN)
+        room(size, maps, None).lasting(&SPAN, Kind::SharedLibrary)
     }
 
     #[test]
@@ -409,5 +427,20 @@ mod tests {
         assert_eq!(find_gap(0x1000_0000, 0x10_0000, &mapped), Some(LiveAddr(0x1100_0000)));
         assert_eq!(find_gap(0x1000_0000, 0x200_0000, &mapped), Some(LiveAddr(0x1300_0000)));
         assert_eq!(find_gap(0x2000_0000, 1 << 47, &mapped), None);
+    }
+
+    /// High in low memory, where numbers of a program's data seldom lead; before the heap if that is large.
+    #[test]
+    fn programs_at_fixed_addresses_keep_away_from_small_numbers() {
+        let program = 0x40_0000..0x80_0000;
+        let place = |heap_end: u64| {
+            let maps = [
+                mapping(program.start, program.end, Some("/bin/x"), None),
+                mapping(0x200_0000, heap_end, None, Some("heap")),
+            ];
+            room(0x10_0000, &maps, Some(0x200_0000)).lasting(&program, Kind::Executable)
+        };
+        assert_eq!(place(0x300_0000), Some(0x7fe0_0000));
+        assert_eq!(place(0x5000_0000), Some(0x90_0000));
     }
 }
