@@ -32,9 +32,14 @@ impl Kernel {
     /// The kernel that a package such as `linux-image-amd64` stands for now, with its headers. The
     /// error says why there is none, and is a reason to skip.
     pub fn fetch(meta: &str) -> Result<Kernel> {
-        let kernel = Kernel::fetch_image(meta)?;
-        if !kernel.headers.is_dir() {
-            apt::ensure(&[format!("linux-headers-{}", kernel.release)])?;
+        let (suite, mut kernel) = Kernel::from_suite(meta)?;
+        if kernel.headers.is_dir() {
+            return Ok(kernel);
+        }
+        match suite.0.is_empty() {
+            true => apt::ensure(&[format!("linux-headers-{}", kernel.release)])?,
+            // They ask for the kernel itself, which this machine is not to have.
+            false => kernel.headers = unpacked_headers(&suite, &kernel)?,
         }
         Ok(kernel)
     }
@@ -42,6 +47,10 @@ impl Kernel {
     /// The same without headers, for guests that load no module built from source. The kernel of another
     /// suite is named `SUITE/PACKAGE`, as in `bookworm-backports/linux-image-amd64`.
     pub fn fetch_image(meta: &str) -> Result<Kernel> {
+        Ok(Kernel::from_suite(meta)?.1)
+    }
+
+    fn from_suite(meta: &str) -> Result<(Suite, Kernel)> {
         apt::ensure(&NEEDED.map(String::from))?;
         let (suite, meta) = match meta.split_once('/') {
             Some((suite, meta)) => (Suite::of(suite)?, meta),
@@ -54,7 +63,7 @@ impl Kernel {
         if !image.exists() {
             unpack(&suite, &place, &release, &image)?;
         }
-        Ok(Kernel { release, image, headers })
+        Ok((suite, Kernel { release, image, headers }))
     }
 }
 
@@ -111,23 +120,60 @@ fn release_of(suite: &Suite, meta: &str) -> Result<String> {
 }
 
 fn unpack(suite: &Suite, place: &Path, release: &str, image: &Path) -> Result<()> {
-    let package = format!("linux-image-{release}");
+    let partial = place.join("partial");
+    unpack_package(suite, place, &format!("linux-image-{release}"), &partial)?;
+    std::fs::rename(partial.join(format!("boot/vmlinuz-{release}")), image)?;
+    // The rest are modules that no guest loads.
+    Ok(std::fs::remove_dir_all(&partial)?)
+}
+
+/// Fetches a package into `place` and unpacks it to `root`, without installing it.
+fn unpack_package(suite: &Suite, place: &Path, package: &str, root: &Path) -> Result<()> {
     proc::output_of(
-        Command::new("apt-get")
-            .args(&suite.0)
-            .args(["download", "-q", &package])
-            .current_dir(place),
+        Command::new("apt-get").args(&suite.0).args(["download", "-q", package]).current_dir(place),
     )?;
     let archive = std::fs::read_dir(place)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
         .with_context(|| format!("no archive of {package} was fetched"))?;
-    let partial = place.join("partial");
-    proc::output_of(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&partial))?;
-    std::fs::rename(partial.join(format!("boot/vmlinuz-{release}")), image)?;
-    // The rest are modules that no guest loads.
-    std::fs::remove_dir_all(&partial)?;
+    proc::output_of(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(root))?;
     Ok(std::fs::remove_file(&archive)?)
+}
+
+/// A kernel's headers beside its image, where its build system finds them; gives their folder.
+fn unpacked_headers(suite: &Suite, kernel: &Kernel) -> Result<PathBuf> {
+    let place = kernel.image.parent().context("the image lies in a folder")?;
+    let root = place.join("headers");
+    let headers = root.join(format!("usr/src/linux-headers-{}", kernel.release));
+    if root.exists() {
+        return Ok(headers);
+    }
+    let partial = place.join("partial");
+    let package = format!("linux-headers-{}", kernel.release);
+    let needs = proc::output_of(Command::new("apt-cache").args(&suite.0).args([
+        "depends",
+        "--no-recommends",
+        &package,
+    ]))?;
+    // Headers that all flavours share, and the programs of the build system.
+    let parts = needs
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "))
+        .filter(|of| of.starts_with("linux-kbuild-") || of.starts_with("linux-headers-"));
+    for part in parts.chain([package.as_str()]) {
+        unpack_package(suite, place, part, &partial)?;
+    }
+    let makefile = partial.join(format!("usr/src/{package}/Makefile"));
+    let text = std::fs::read_to_string(&makefile)?;
+    // With it, the build system writes types for the module, by a program that is not here.
+    let types = partial.join(format!("usr/src/{package}/vmlinux"));
+    if types.exists() {
+        std::fs::remove_file(types)?;
+    }
+    let sources = root.join("usr/src");
+    std::fs::write(&makefile, text.replace("/usr/src", &sources.to_string_lossy()))?;
+    std::fs::rename(&partial, &root)?;
+    Ok(headers)
 }
 
 /// What a guest has in its memory when it starts.

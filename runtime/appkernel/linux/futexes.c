@@ -6,6 +6,8 @@
  * answers end, and all who wait are woken: they call again, and wait in Linux.
  * A call about futexes that was forwarded ends waits in the same way, since it may be meant for one of them.
  */
+/* Which uses mutexes without including them, from Linux 6.12 on. */
+#include <linux/mutex.h>
 #include <linux/futex.h>
 #include <linux/sched/mm.h>
 #include <linux/spinlock.h>
