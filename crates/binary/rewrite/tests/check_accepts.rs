@@ -3,15 +3,12 @@
 mod common;
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 
-use fettle_check::Checker;
 use fettle_code::{ENTRY_PATCH_SIZE, Mode, Probing};
 use fettle_image::LinkAddr;
 use fettle_isa::Flow;
 use fettle_lift::{Placement, SkipReason};
 use fettle_rewrite::PlanOptions;
-use fettle_rewrite::plan_checked_by;
 
 #[test]
 fn real_binaries_with_every_kind_of_probes() {
@@ -32,19 +29,8 @@ fn real_binaries_with_every_kind_of_probes() {
                 let probes = probes.clone();
                 let options =
                     PlanOptions { placement, pointers, osr_map: true, ..PlanOptions::new(probes) };
-                let rejected = Mutex::new(Vec::new());
-                let plan = plan_checked_by(&image, &lifted, options, || {
-                    let mut checker = Checker::new(&image);
-                    let rejected = &rejected;
-                    move |claim, context| {
-                        checker.check(claim, context).inspect_err(|error| {
-                            let mut rejected = rejected.lock().expect("no panic before");
-                            rejected.push(format!("{}: {error}", claim.function.entry));
-                        })
-                    }
-                });
+                let (plan, rejected) = common::checked(&image, &lifted, options);
                 kept.push(plan.functions.len());
-                let rejected = rejected.into_inner().expect("no panic before");
                 let placed = placement.is_some();
                 assert!(rejected.is_empty(), "{path} {what} {placed}: {rejected:#?}");
             }

@@ -7,12 +7,9 @@ mod common;
 #[path = "common/functions.rs"]
 mod functions;
 
-use std::sync::Mutex;
-
 use common::Random;
-use fettle_check::Checker;
 use fettle_lift::Placement;
-use fettle_rewrite::{PlanOptions, plan_checked_by};
+use fettle_rewrite::PlanOptions;
 
 /// Functions of a run.
 const COUNT: usize = 400;
@@ -37,18 +34,7 @@ fn every_one_is_rewritten_and_accepted() {
             let probes = probes.clone();
             let options =
                 PlanOptions { placement, pointers, osr_map: true, ..PlanOptions::new(probes) };
-            let rejected = Mutex::new(Vec::new());
-            let plan = plan_checked_by(&image, &lifted, options, || {
-                let mut checker = Checker::new(&image);
-                let rejected = &rejected;
-                move |claim, context| {
-                    checker.check(claim, context).inspect_err(|error| {
-                        let mut rejected = rejected.lock().expect("no panic before");
-                        rejected.push(format!("{}: {error}", claim.function.entry));
-                    })
-                }
-            });
-            let rejected = rejected.into_inner().expect("no panic before");
+            let (plan, rejected) = common::checked(&image, &lifted, options);
             assert!(rejected.is_empty(), "{what}, {}: {rejected:#?}", placement.is_some());
             let left: Vec<_> =
                 plan.skipped.iter().map(|s| (s.name.clone(), s.reason.describe())).collect();

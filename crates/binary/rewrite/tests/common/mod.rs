@@ -5,12 +5,14 @@ mod random;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 
+use fettle_check::Checker;
 use fettle_code::arguments::{Arguments, Class};
 use fettle_code::{Depth, Mode, Pointers, Probing, UserProbe};
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::Lifted;
+use fettle_rewrite::{Plan, PlanOptions, plan_checked_by};
 pub use random::{Random, seed};
 
 /// Every kind of probes that there is: the modes, to some depth only, with arguments of some
@@ -60,6 +62,22 @@ pub fn assembled(source: &str, flags: &[&str]) -> Image {
     let built = cc.args(flags).args(["-nostdlib", "-o"]).args([&binary, &file]).status();
     assert!(built.expect("a C compiler").success());
     Image::parse(std::fs::read(&binary).expect("built")).expect("an ELF")
+}
+
+/// A plan of which every function was checked, and what the checker said of those that it refused.
+pub fn checked(image: &Image, lifted: &Lifted, options: PlanOptions<'_>) -> (Plan, Vec<String>) {
+    let rejected = Mutex::new(Vec::new());
+    let plan = plan_checked_by(image, lifted, options, || {
+        let mut checker = Checker::new(image);
+        let rejected = &rejected;
+        move |claim, context| {
+            checker.check(claim, context).inspect_err(|error| {
+                let mut rejected = rejected.lock().expect("no panic before");
+                rejected.push(format!("{}: {error}", claim.function.entry));
+            })
+        }
+    });
+    (plan, rejected.into_inner().expect("no panic before"))
 }
 
 /// Some function for each call or jump through a pointer.
