@@ -85,7 +85,8 @@ case_balance() {
         calls=$(figure calls)
         (echo join $how >/dev/fettle-smp; exec busybox dd if=/dev/zero of=/dev/null bs=16k count=20000 2>/dev/null)
         calls=$(($(figure calls) - calls))
-        if [ $calls -gt 40000 ]; then where=out; elif [ $calls -lt 10000 ]; then where=home; else where=$calls; fi
+        # It comes home by what its calls have cost so far, which a busy machine makes uncertain.
+        if [ $calls -gt 40000 ]; then where=out; elif [ $calls -lt 20000 ]; then where=home; else where=$calls; fi
         result "calls-$how" "$expected" "$where"
     done
 }
