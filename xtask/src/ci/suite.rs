@@ -47,15 +47,18 @@ impl Outcome {
     }
 }
 
-/// Runs tests that `arguments` of Cargo choose, and those that fail once more.
-pub fn run(arguments: &[&str]) -> Result<Outcome> {
-    let mut first = run_once(arguments)?;
+/// Runs those tests of the packages that `packages` of Cargo's arguments choose that `which` do, and those that fail
+/// once more.
+pub fn run(packages: &[&str], which: &[&str]) -> Result<Outcome> {
+    let mut first = run_once(&[packages, which].concat())?;
     // Without a failed test, what failed is the build: that is not tried again.
     let tried = !first.by_target.is_empty();
     for (target, names) in std::mem::take(&mut first.by_target) {
         println!("\n== once more, alone: {target} {}", names.join(" "));
-        let mut again = vec!["test"];
-        again.extend(target.split(' '));
+        // With the same packages as at first: of one alone, everything would be built anew, with its features only.
+        let program = target.split(' ').skip_while(|word| !word.starts_with("--"));
+        let mut again = packages.to_vec();
+        again.extend(program);
         again.extend(["--", "--test-threads=1", "--exact"]);
         again.extend(names.iter().map(String::as_str));
         let second = run_once(&again)?;

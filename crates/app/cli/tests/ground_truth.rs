@@ -84,8 +84,15 @@ fn assert_found(kind: &str, programs: &[&str], schemas: &[By<'_>], events: usize
         let score = truth::score(&session, &folder.join("truth"));
         println!("{score:?}, {lost} events lost");
         assert!(score.made == 1000 && score.events >= events, "{score:?}");
-        // Without probes, it is not known of all answers where they go.
-        let least = if matches!(schema, By::Shipped(_)) { 0.95 } else { 0.99 };
+        // Without probes, it is not known of all answers where they go; nor, of the first that a proxy holds
+        // back while it opens its connections, on some machines.
+        let is_held = kind == "held";
+        let least = if is_held || matches!(schema, By::Shipped(_)) { 0.95 } else { 0.99 };
+        let later = score.wrong_numbers.iter().filter(|number| **number >= 100).count();
+        assert!(
+            !is_held || lost > 0 || later <= 9,
+            "{later} wrong behind the first 100: {score:?}"
+        );
         if lost == 0 {
             assert!(score.exact >= least && score.recall >= least, "{score:?}");
         }
