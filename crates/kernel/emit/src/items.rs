@@ -222,8 +222,9 @@ impl Writer<'_, '_, '_> {
         let falls = self.context.to(behind);
         let falls = self.counted(id, falls, at(falls, behind));
         let is_next = |to: To| next.is_some_and(|next| to == To::Block(next));
-        if is_next(taken) && !is_next(falls) {
-            return self.jump(Jump::If(condition ^ 1), falls, insn.ip());
+        let inverted = jump.inverted().filter(|_| is_next(taken) && !is_next(falls));
+        if let Some(inverted) = inverted {
+            return self.jump(inverted, falls, insn.ip());
         }
         self.jump(jump, taken, insn.ip());
         if !is_next(falls) {
