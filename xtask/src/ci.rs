@@ -250,15 +250,22 @@ fn kernel_lab(score: &mut Score, broken: &mut Vec<Broken>) {
 
 /// Tests the Java runtime of translated programs.
 fn java_runtime(score: &mut Score, broken: &mut Vec<Broken>) {
-    say("Java runtime");
-    match java::test() {
+    java_tests("Java runtime", (score, broken), java::test);
+}
+
+/// Tests of Java's side, in which Maven takes part.
+fn java_tests(
+    step: &str,
+    (score, broken): (&mut Score, &mut Vec<Broken>),
+    test: impl Fn() -> Result<java::Outcome>,
+) {
+    say(step);
+    match test() {
         Ok(java::Outcome::Ran { passed, failed, skipped }) => {
-            score.add("Java runtime", [passed, failed, skipped]);
+            score.add(step, [passed, failed, skipped]);
         }
-        Ok(java::Outcome::Skipped(why)) => {
-            score.skip(&why);
-        }
-        Err(error) => note(broken, "Java runtime", Err(error)),
+        Ok(java::Outcome::Skipped(why)) => score.skip(&why),
+        Err(error) => note(broken, step, Err(error)),
     }
 }
 
@@ -305,6 +312,9 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<Broken>) {
             }
         }
     }
+    java_tests("projects of Maven with jars", (score, broken), || {
+        jar::maven::run(&jar::maven::Options { fettle: Some(binary.to_path_buf()) })
+    });
     say("documented examples, those that take seconds");
     match examples::run(&examples::Options::quick(binary)) {
         Ok(ran) => score.add(

@@ -33,21 +33,48 @@ pub enum Outcome {
     Skipped(String),
 }
 
+/// Why nothing can be built, after what is missing was installed if that is possible.
+pub fn missing() -> Option<String> {
+    let packages: Vec<String> = PACKAGES.iter().map(|name| String::from(*name)).collect();
+    let installed = apt::ensure(&packages);
+    let there = proc::on_path("mvn") && proc::on_path("javac");
+    installed.err().filter(|_| !there).map(|error| format!("{error:#}"))
+}
+
+/// Why Maven failed, if it is that something could not be fetched.
+pub fn cannot_fetch(said: &str) -> Option<String> {
+    let line = said.lines().find(|line| line.contains("ould not transfer artifact"))?;
+    Some(format!("Maven cannot get what it needs: {line}"))
+}
+
+impl Outcome {
+    /// Says what came of it. Whether nothing failed.
+    pub fn is_good(&self) -> bool {
+        match self {
+            Self::Ran { passed, failed, skipped } => {
+                println!("{passed} passed; {failed} failed; {skipped} left out");
+                *failed == 0
+            }
+            Self::Skipped(why) => {
+                println!("skipped: {why}");
+                true
+            }
+        }
+    }
+}
+
 /// Runs the tests.
 pub fn test() -> Result<Outcome> {
-    let packages: Vec<String> = PACKAGES.iter().map(|name| String::from(*name)).collect();
-    if let Err(error) = apt::ensure(&packages)
-        && (!proc::on_path("mvn") || !proc::on_path("javac"))
-    {
-        return Ok(Outcome::Skipped(format!("{error:#}")));
+    if let Some(why) = missing() {
+        return Ok(Outcome::Skipped(why));
     }
     let project = repo::root().join("runtime/jvm");
     // Whether Maven gets what the build needs is one thing, what the tests say another.
     let offline = maven(&project, "test-compile").output().context("starting mvn")?;
     if !offline.status.success() {
         let text = String::from_utf8_lossy(&offline.stdout).into_owned();
-        return match text.lines().find(|line| line.contains("ould not transfer artifact")) {
-            Some(line) => Ok(Outcome::Skipped(format!("Maven cannot get what it needs: {line}"))),
+        return match cannot_fetch(&text) {
+            Some(why) => Ok(Outcome::Skipped(why)),
             None => bail!("mvn test-compile in {} failed:\n{text}", project.display()),
         };
     }
@@ -70,7 +97,7 @@ fn maven(project: &Path, goal: &str) -> Command {
 }
 
 /// Adds up what the test runner wrote, a file a class.
-fn count(reports: &Path) -> Result<Outcome> {
+pub fn count(reports: &Path) -> Result<Outcome> {
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for entry in std::fs::read_dir(reports).context("the test runner left no reports")? {
         let path = entry?.path();

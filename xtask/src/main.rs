@@ -39,6 +39,8 @@ enum Chore {
     JarPrograms(jar::real::Options),
     /// Runs a jar for small devices in MicroEmulator and one for Android through D8
     JarDevices(jar::devices::Options),
+    /// Builds the sample of the Maven plugin, and a project that depends on an installed jar
+    JarMaven(jar::maven::Options),
     /// Builds the kernel lab, boots it in QEMU, finds its races, and measures what locks cost it
     Lab(lab::Options),
     /// Benchmarks
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
             jar::real::run(&options).map(|tally| tally.failed.is_empty())
         }
         Chore::JarDevices(options) => jar::devices::run(&options),
+        Chore::JarMaven(options) => jar::maven::run(&options).map(|outcome| outcome.is_good()),
         Chore::Lab(options) => lab::run(&options),
         Chore::Bench(which) => bench::run(&which),
         Chore::Papers(options) => papers::run(&options),

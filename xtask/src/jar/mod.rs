@@ -6,6 +6,7 @@
 pub mod devices;
 mod jvm;
 mod machine;
+pub mod maven;
 mod programs;
 pub mod projects;
 pub mod real;

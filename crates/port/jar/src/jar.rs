@@ -7,6 +7,7 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
 use crate::classfile::preverify;
+use crate::coordinates::Coordinates;
 use crate::error::Error;
 use crate::image::Image;
 use crate::program::Translated;
@@ -48,6 +49,9 @@ pub fn write(image: &Image, translated: &Translated) -> Result<Vec<u8>, Error> {
     };
     // The manifest is first, as tools that read jars as streams want it.
     add("META-INF/MANIFEST.MF", manifest(translated).as_bytes())?;
+    for (name, text) in translated.coordinates.iter().flat_map(Coordinates::files) {
+        add(&name, text.as_bytes())?;
+    }
     add(&format!("{}image.elf", translated.folder), &loaded(image.file())?)?;
     for (name, bytes) in &translated.classes {
         add(name, bytes)?;
@@ -73,6 +77,8 @@ fn manifest(translated: &Translated) -> String {
     let package = translated.folder.trim_end_matches('/').replace('/', ".");
     let mut text = String::from("Manifest-Version: 1.0\r\n");
     match translated.library {
+        // What describes itself, or cannot be a module, has no use for a name.
+        true if translated.target == Target::Java => {}
         true => add_line(&mut text, &format!("Automatic-Module-Name: {package}\r\n")),
         false => add_line(&mut text, &format!("Main-Class: {package}.Main\r\n")),
     }

@@ -1,5 +1,6 @@
 //! What is asked of a translation beside the file.
 
+use crate::coordinates::Coordinates;
 use crate::error::Error;
 use crate::image::Image;
 use crate::target::Target;
@@ -18,6 +19,8 @@ pub struct Options {
     pub interruptible: bool,
     /// What the jar is to run on.
     pub target: Target,
+    /// What it is called in a Maven repository, if it goes there.
+    pub coordinates: Option<Coordinates>,
 }
 
 /// A Java interface with the exported functions, made of their prototypes.
@@ -57,6 +60,7 @@ impl Default for Options {
             interface: None,
             interruptible: false,
             target: Target::Java,
+            coordinates: None,
         }
     }
 }
@@ -65,6 +69,12 @@ impl Options {
     /// The package with slashes and one at its end.
     pub(crate) fn folder(&self) -> String {
         format!("{}/", self.package.replace('.', "/"))
+    }
+
+    /// The package of the interface with slashes and one at its end, if there is one in a package.
+    pub(crate) fn interface_folder(&self) -> Option<String> {
+        let name = self.interface.as_ref()?.name.replace('.', "/");
+        name.rfind('/').map(|end| name[..=end].to_owned())
     }
 
     /// What Java calls of the program, with what its side needs: names and addresses.

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustc_hash::FxHashSet;
 
 use crate::blocks;
-use crate::classfile::{Class, Code, Type};
+use crate::classfile::Class;
 use crate::convention::Convention;
+use crate::coordinates::Coordinates;
 use crate::debug::Lines;
 use crate::dispatch;
-use crate::emit::{CALL, Method, Program, RUNTIME, Role};
+use crate::emit::{Method, Program, Role};
+use crate::entries;
 use crate::error::Error;
 use crate::flow::{self, Liveness, Summaries};
 use crate::fold;
@@ -18,8 +20,8 @@ use crate::interface;
 use crate::ir::{Callee, End, Function, Stmt};
 use crate::jumps;
 use crate::landing;
+use crate::module;
 use crate::names;
-use crate::op;
 use crate::options::Options;
 use crate::replaced;
 use crate::riscv;
@@ -39,6 +41,8 @@ pub struct Translated {
     pub(crate) library: bool,
     /// What it is to run on.
     pub(crate) target: Target,
+    /// What it is called in a Maven repository.
+    pub(crate) coordinates: Option<Coordinates>,
 }
 
 /// What a translation did.
@@ -201,28 +205,7 @@ pub fn translate(image: &Image, options: &Options) -> Result<Translated, Error> 
     report.problems = problems(image, &lifted);
     let program = shared(image, &lifted, options);
     let mut classes = BTreeMap::new();
-    let mut calls = Vec::new();
-    // By classes: the functions of one file need not be neighbours.
-    let mut by_class: BTreeMap<&str, Vec<&Function>> = BTreeMap::new();
-    for function in &lifted.functions {
-        by_class.entry(&program.methods[&function.entry].class).or_default().push(function);
-    }
-    for (name, functions) in by_class {
-        let source = names::source(&program, functions[0].entry);
-        let mut class = Class::new(program.target, name, "java/lang/Object").with_source(source);
-        for function in functions {
-            let before = class.bytecode();
-            let largest = split::add(&program, function, &lifted.summaries, &mut class)?;
-            if class.bytecode() - before > split::METHOD_MAX {
-                report.split.push(function.name.clone());
-            }
-            report.largest_method = report.largest_method.max(largest);
-        }
-        report.bytecode += class.bytecode();
-        calls.push((class.name().to_owned(), class.calls().to_vec()));
-        finish(class, &mut classes)?;
-    }
-    report.split.sort();
+    let calls = functions(&program, &lifted, &mut report, &mut classes)?;
     if let Some(table) = unwind::table(&program.regions, &calls) {
         classes.insert(program.class(unwind::TABLE), table);
     }
@@ -236,16 +219,20 @@ pub fn translate(image: &Image, options: &Options) -> Result<Translated, Error> 
     for class in dispatch::classes(program.target, &program.folder, &targets) {
         finish(class, &mut classes)?;
     }
-    finish(code_class(&program, &exported), &mut classes)?;
+    finish(entries::code(&program, &exported), &mut classes)?;
     let library = !exported.is_empty();
     if !library {
-        finish(main_class(&program), &mut classes)?;
+        finish(entries::main(&program), &mut classes)?;
     }
     if options.target == Target::Cldc {
-        finish(midlet_class(&program), &mut classes)?;
+        finish(entries::midlet(&program), &mut classes)?;
     }
     for class in interface::classes(image, &program, options)? {
         finish(class, &mut classes)?;
+    }
+    if library && options.target == Target::Java {
+        let descriptor = module::of_library(&program.folder, options)?;
+        classes.extend(descriptor.map(|bytes| ("module-info.class".to_owned(), bytes)));
     }
     Ok(Translated {
         classes,
@@ -253,7 +240,40 @@ pub fn translate(image: &Image, options: &Options) -> Result<Translated, Error> 
         folder: program.folder,
         library,
         target: options.target,
+        coordinates: options.coordinates.clone(),
     })
+}
+
+/// Adds the classes with the program's functions, by files. The calls that were noted in each.
+fn functions(
+    program: &Program,
+    lifted: &Lifted,
+    report: &mut Report,
+    classes: &mut BTreeMap<String, Vec<u8>>,
+) -> Result<Vec<unwind::ClassCalls>, Error> {
+    let mut calls = Vec::new();
+    // By classes: the functions of one file need not be neighbours.
+    let mut by_class: BTreeMap<&str, Vec<&Function>> = BTreeMap::new();
+    for function in &lifted.functions {
+        by_class.entry(&program.methods[&function.entry].class).or_default().push(function);
+    }
+    for (name, functions) in by_class {
+        let source = names::source(program, functions[0].entry);
+        let mut class = Class::new(program.target, name, "java/lang/Object").with_source(source);
+        for function in functions {
+            let before = class.bytecode();
+            let largest = split::add(program, function, &lifted.summaries, &mut class)?;
+            if class.bytecode() - before > split::METHOD_MAX {
+                report.split.push(function.name.clone());
+            }
+            report.largest_method = report.largest_method.max(largest);
+        }
+        report.bytecode += class.bytecode();
+        calls.push((class.name().to_owned(), class.calls().to_vec()));
+        finish(class, classes)?;
+    }
+    report.split.sort();
+    Ok(calls)
 }
 
 /// What all methods share.
@@ -335,102 +355,4 @@ fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
         }
     }
     problems
-}
-
-/// The class through which the runtime calls functions.
-fn code_class(program: &Program, exported: &[(String, u32)]) -> Class {
-    let name = program.class("Program");
-    let parent = format!("{RUNTIME}GuestCode");
-    let mut class = Class::new(program.target, &name, &parent);
-    let this = Type::Object(name);
-    let mut code = Code::new(vec![this.clone()]);
-    code.local(op::ALOAD, 0, 1);
-    let constructor = class.pool.method(&parent, "<init>", "()V");
-    code.op_index(op::INVOKESPECIAL, constructor, -1);
-    code.op(op::RETURN, 0);
-    class.method("<init>", "()V", false, code);
-
-    let mut types = vec![this.clone(), Type::Object(crate::signature::THREAD.into())];
-    types.extend((0..6).map(|_| Type::Int));
-    let mut code = Code::new(types);
-    code.local(op::ALOAD, 1, 1);
-    for slot in 2..8 {
-        code.local(op::ILOAD, slot, 1);
-    }
-    let method = class.pool.method(&program.class("Dispatch"), "call", CALL);
-    code.op_index(op::INVOKESTATIC, method, -5);
-    code.op(op::LRETURN, -2);
-    class.method("call", CALL, false, code);
-
-    let mut code = Code::new(vec![this.clone()]);
-    let names: Vec<String> = exported.iter().map(|(name, at)| format!("{name}={at:x}")).collect();
-    let names = class.pool.string(&names.join(" "));
-    code.constant(names);
-    code.op(op::ARETURN, -1);
-    class.method("exports", "()Ljava/lang/String;", false, code);
-
-    let mut code = Code::new(vec![this]);
-    code.int(&mut class.pool, i32::from(program.big_endian));
-    code.op(op::IRETURN, -1);
-    class.method("bigEndian", "()Z", false, code);
-    if program.memory_top != 0 {
-        let mut code = Code::new(vec![Type::Object(program.class("Program"))]);
-        code.int(&mut class.pool, program.memory_top as i32);
-        code.op(op::IRETURN, -1);
-        class.method("memoryTop", "()I", false, code);
-    }
-    class
-}
-
-/// The class that a small device starts.
-fn midlet_class(program: &Program) -> Class {
-    let parent = format!("{RUNTIME}Midlet");
-    let name = program.class("Midlet");
-    let guest = &program.class("Program");
-    let mut class = Class::new(program.target, &name, &parent);
-    let this = Type::Object(name);
-    let mut code = Code::new(vec![this.clone()]);
-    code.local(op::ALOAD, 0, 1);
-    let constructor = class.pool.method(&parent, "<init>", "()V");
-    code.op_index(op::INVOKESPECIAL, constructor, -1);
-    code.op(op::RETURN, 0);
-    class.method("<init>", "()V", false, code);
-    let mut code = Code::new(vec![this]);
-    let made = class.pool.class(guest);
-    code.op_index(op::NEW, made, 1);
-    code.op(op::DUP, 1);
-    let constructor = class.pool.method(guest, "<init>", "()V");
-    code.op_index(op::INVOKESPECIAL, constructor, -1);
-    code.op(op::ARETURN, -1);
-    class.method("code", &format!("()L{RUNTIME}GuestCode;"), false, code);
-    class
-}
-
-/// The class that `java -jar` starts.
-fn main_class(program: &Program) -> Class {
-    let name = &program.class("Main");
-    let guest = &program.class("Program");
-    let mut class = Class::new(program.target, name, "java/lang/Object");
-    let mut code = Code::new(vec![Type::Object("[Ljava/lang/String;".into())]);
-    let program = class.pool.class(guest);
-    code.op_index(op::NEW, program, 1);
-    code.op(op::DUP, 1);
-    let constructor = class.pool.method(guest, "<init>", "()V");
-    code.op_index(op::INVOKESPECIAL, constructor, -1);
-    code.op(op::DUP, 1);
-    // A class as a constant is more than a small device knows.
-    let class_of = class.pool.method("java/lang/Object", "getClass", "()Ljava/lang/Class;");
-    code.op_index(op::INVOKEVIRTUAL, class_of, 0);
-    let resource = class.pool.string("image.elf");
-    code.constant(resource);
-    let descriptor = "(Ljava/lang/String;)Ljava/io/InputStream;";
-    let open = class.pool.method("java/lang/Class", "getResourceAsStream", descriptor);
-    code.op_index(op::INVOKEVIRTUAL, open, -1);
-    code.local(op::ALOAD, 0, 1);
-    let descriptor = format!("(L{RUNTIME}GuestCode;Ljava/io/InputStream;[Ljava/lang/String;)V");
-    let run = class.pool.method(&format!("{RUNTIME}Launcher"), "run", &descriptor);
-    code.op_index(op::INVOKESTATIC, run, -3);
-    code.op(op::RETURN, 0);
-    class.method("main", "([Ljava/lang/String;)V", true, code);
-    class
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use fettle_jar::Target;
+use fettle_jar::{Coordinates, Target};
 
 /// Arguments of `fettle jar`.
 #[derive(Debug, Parser)]
@@ -15,6 +15,7 @@ use fettle_jar::Target;
     fettle jar hello --check\n  \
     fettle jar hello --explain main\n  \
     fettle jar words.c --export count --interface org.acme.Words\n  \
+    fettle jar words.c --export count --interface org.acme.Words --coordinates org.acme:words:1.0\n  \
     fettle jar hello.c --target cldc -o hello-midlet.jar\n\n\
     The file is a static executable for 32-bit MIPS, of either byte order, as Debian's\n\
     gcc-mipsel-linux-gnu makes it, or C and C++ sources, which that compiler compiles\n\
@@ -52,6 +53,9 @@ pub struct Args {
     /// (CLDC 1.1, as a MIDlet)
     #[arg(long, value_name = "TARGET", default_value = "java")]
     pub target: Target,
+    /// What the jar is called in a Maven repository: it gets a pom.xml that says so
+    #[arg(long, value_name = "GROUP:ARTIFACT:VERSION", conflicts_with_all = ["check", "explain"])]
+    pub coordinates: Option<Coordinates>,
     /// Let loops ask whether they are to end, so that Java can interrupt them and give them fuel
     #[arg(long)]
     pub interruptible: bool,

@@ -84,6 +84,8 @@ impl Compiler<'_> {
             is_cpp |= language == Language::Cpp;
             let object = folder.join(format!("{number}.o"));
             let mut command = self.command(language);
+            // The folder's name is another one each time, and the same sources give the same jar.
+            command.arg(format!("-ffile-prefix-map={}=fettle", folder.display()));
             command.arg("-I").arg(folder.join("include")).arg("-c");
             self.finish(command.arg(file).arg("-o").arg(&object), &file.display().to_string())?;
             objects.push(object);

@@ -8,7 +8,12 @@ use super::arguments::Args;
 /// The translation that the arguments ask for.
 pub fn options(args: &Args) -> anyhow::Result<Options> {
     let target = args.target;
-    let mut options = Options { interruptible: args.interruptible, target, ..Options::default() };
+    let mut options = Options {
+        interruptible: args.interruptible,
+        target,
+        coordinates: args.coordinates.clone(),
+        ..Options::default()
+    };
     if target == Target::Cldc && (args.interruptible || !args.export.is_empty()) {
         bail!("--target cldc makes programs only: leave out --export and --interruptible");
     }

@@ -1,6 +1,7 @@
 //! The code of one method: instructions, labels, frames.
 
 use super::pool::Pool;
+use crate::op;
 use crate::target::Frames;
 
 /// Verification types of locals and of the operand stack.
@@ -119,6 +120,15 @@ impl Code {
             lines: Vec::new(),
             places: Vec::new(),
         }
+    }
+
+    /// Makes an object of a class, by its constructor without parameters.
+    pub fn create(&mut self, pool: &mut Pool, class: &str) {
+        let index = pool.class(class);
+        self.op_index(op::NEW, index, 1);
+        self.op(op::DUP, 1);
+        let constructor = pool.method(class, "<init>", "()V");
+        self.op_index(op::INVOKESPECIAL, constructor, -1);
     }
 
     /// Notes that what follows comes from an instruction of the program.

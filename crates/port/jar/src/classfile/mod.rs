@@ -13,6 +13,7 @@ pub use code::{Call, Code, Label, Type};
 pub use pool::Pool;
 pub use preverify::preverify;
 
+use crate::op;
 use crate::target::Target;
 
 const ACC_PUBLIC: u16 = 0x1;
@@ -22,6 +23,7 @@ const ACC_SUPER: u16 = 0x20;
 const ACC_PRIVATE: u16 = 0x2;
 const ACC_INTERFACE: u16 = 0x200;
 const ACC_ABSTRACT: u16 = 0x400;
+const ACC_MODULE: u16 = 0x8000;
 
 /// What a class is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +32,8 @@ pub enum Kind {
     Final,
     /// An interface.
     Interface,
+    /// What describes a module, and has no parent.
+    Module,
 }
 
 /// The file that a class's lines are of.
@@ -111,6 +115,13 @@ impl Class {
         class
     }
 
+    /// The descriptor of a module, without its attribute.
+    pub fn module() -> Self {
+        let mut class = Self::new(Target::Java, "module-info", "");
+        class.kind = Kind::Module;
+        class
+    }
+
     /// The same class; its methods are kept as text.
     pub fn with_listings(mut self) -> Self {
         self.listings = Some(Vec::new());
@@ -178,6 +189,16 @@ impl Class {
         &self.calls
     }
 
+    /// Adds a constructor that does what its parent's does.
+    pub fn constructor(&mut self) {
+        let mut code = Code::new(vec![Type::Object(self.name.clone())]);
+        code.local(op::ALOAD, 0, 1);
+        let parent = self.pool.method(&self.parent, "<init>", "()V");
+        code.op_index(op::INVOKESPECIAL, parent, -1);
+        code.op(op::RETURN, 0);
+        self.method("<init>", "()V", false, code);
+    }
+
     /// Adds a method.
     pub fn method(&mut self, name: &str, descriptor: &str, is_static: bool, mut code: Code) {
         let calls = code.take_calls();
@@ -203,7 +224,10 @@ impl Class {
     /// The class file. None if its constants are too many.
     pub fn finish(mut self) -> Option<Vec<u8>> {
         let this = self.pool.class(&self.name);
-        let parent = self.pool.class(&self.parent);
+        let parent = match self.kind {
+            Kind::Module => 0,
+            Kind::Final | Kind::Interface => self.pool.class(&self.parent),
+        };
         let mut attributes = Vec::new();
         let mut count = self.attributes.len() as u16;
         for (name, content) in &self.attributes {
@@ -232,6 +256,7 @@ impl Class {
         let access = match self.kind {
             Kind::Final => ACC_PUBLIC | ACC_FINAL | ACC_SUPER,
             Kind::Interface => ACC_PUBLIC | ACC_INTERFACE | ACC_ABSTRACT,
+            Kind::Module => ACC_MODULE,
         };
         let interfaces = self.interfaces.len() as u16;
         for half in [access, this, parent, interfaces].iter().chain(&self.interfaces) {

@@ -16,6 +16,8 @@ enum Constant {
     NameAndType(u16, u16),
     Field(u16, u16),
     Method(u16, u16),
+    Module(u16),
+    Package(u16),
 }
 
 /// Constants, each once.
@@ -73,6 +75,8 @@ impl Pool {
             Constant::Field(a, b) => pair(out, 9, &[*a, *b]),
             Constant::Method(a, b) => pair(out, 10, &[*a, *b]),
             Constant::NameAndType(a, b) => pair(out, 12, &[*a, *b]),
+            Constant::Module(a) => pair(out, 19, &[*a]),
+            Constant::Package(a) => pair(out, 20, &[*a]),
         }
         // Index 0 is none.
         let index = self.used as u16 + 1;
@@ -112,6 +116,18 @@ impl Pool {
         self.add(Constant::Class(name))
     }
 
+    /// A module, by its name with dots.
+    pub fn module(&mut self, name: &str) -> u16 {
+        let name = self.utf8(name);
+        self.add(Constant::Module(name))
+    }
+
+    /// A package, by its name with slashes.
+    pub fn package(&mut self, name: &str) -> u16 {
+        let name = self.utf8(name);
+        self.add(Constant::Package(name))
+    }
+
     /// A string.
     pub fn string(&mut self, text: &str) -> u16 {
         let text = self.utf8(text);
@@ -146,7 +162,12 @@ impl Pool {
             Some(Constant::Float(bits)) => f32::from_bits(*bits).to_string(),
             Some(Constant::Long(value)) => value.to_string(),
             Some(Constant::Double(bits)) => f64::from_bits(*bits).to_string(),
-            Some(Constant::Class(name) | Constant::String(name)) => self.text(*name),
+            Some(
+                Constant::Class(name)
+                | Constant::String(name)
+                | Constant::Module(name)
+                | Constant::Package(name),
+            ) => self.text(*name),
             Some(Constant::NameAndType(name, descriptor)) => {
                 format!("{}{}", self.text(*name), self.text(*descriptor))
             }

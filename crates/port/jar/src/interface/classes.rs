@@ -84,12 +84,7 @@ fn outer(interface: &str, model: &Model, program: &Program) -> Class {
     for given in [false, true] {
         let parameters = if given { vec![Type::Object(options.clone())] } else { Vec::new() };
         let mut code = Code::new(parameters);
-        let guest = program.class("Program");
-        let index = class.pool.class(&guest);
-        code.op_index(op::NEW, index, 1);
-        code.op(op::DUP, 1);
-        let constructor = class.pool.method(&guest, "<init>", "()V");
-        code.op_index(op::INVOKESPECIAL, constructor, -1);
+        code.create(&mut class.pool, &program.class("Program"));
         match given {
             true => code.local(op::ALOAD, 0, 1),
             false => {

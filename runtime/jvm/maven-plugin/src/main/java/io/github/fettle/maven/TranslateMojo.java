@@ -36,12 +36,12 @@ public final class TranslateMojo extends AbstractMojo {
     @Parameter(defaultValue = "${project.basedir}/src/main/c")
     private File sourceDirectory;
 
-    /** The cross compiler for those; the C++ one is taken where a source needs it. */
-    @Parameter(property = "fettle.compiler", defaultValue = "mipsel-linux-gnu-gcc")
-    private String compiler;
+    /** What the names of the cross compiler's programs begin with. */
+    @Parameter(property = "fettle.cross", defaultValue = "mipsel-linux-gnu-")
+    private String cross;
 
-    /** What the compiler gets beside the sources. */
-    @Parameter private List<String> compilerArguments = List.of("-O2", "-g");
+    /** What the compiler gets beside {@code -O2 -g} and the sources. */
+    @Parameter private List<String> compilerArguments = List.of();
 
     /** The Java package of the translated classes. */
     @Parameter(name = "package", property = "fettle.package", defaultValue = DEFAULT_PACKAGE)
@@ -89,16 +89,20 @@ public final class TranslateMojo extends AbstractMojo {
     public void execute() throws MojoExecutionException {
         try {
             Path work = Files.createDirectories(workDirectory.toPath());
-            Path elf = elfFile != null ? elfFile.toPath() : compile(work);
             Path jar = work.resolve(packageName + ".jar");
-            List<String> command = new ArrayList<>(
-                    List.of(binary, "jar", elf.toString(), "-o", jar.toString()));
+            List<String> command = new ArrayList<>(List.of(binary, "jar"));
+            command.addAll(inputs());
+            command.addAll(List.of("-o", jar.toString()));
             if (!packageName.equals(DEFAULT_PACKAGE)) {
                 command.addAll(List.of("--package", packageName));
             }
             boolean generated = !exports.isEmpty();
             if (generated) {
                 command.addAll(generate());
+            }
+            if (elfFile == null && !compilerArguments.isEmpty()) {
+                command.add("--");
+                command.addAll(compilerArguments);
             }
             Tool.run(getLog(), command);
             Unpack.classes(jar, outputDirectory.toPath());
@@ -126,23 +130,18 @@ public final class TranslateMojo extends AbstractMojo {
         return options;
     }
 
-    private Path compile(Path work) throws IOException, MojoExecutionException {
-        List<String> sources = sources();
-        if (sources.isEmpty()) {
+    /** The executable, or the sources that the translator makes one of. */
+    private List<String> inputs() throws IOException, MojoExecutionException {
+        if (elfFile != null) {
+            return List.of(elfFile.toString());
+        }
+        List<String> inputs = sources();
+        if (inputs.isEmpty()) {
             throw new MojoExecutionException(
                     "no elfFile is given, and " + sourceDirectory + " has no C or C++ source");
         }
-        Path include = work.resolve("include");
-        Unpack.header(include);
-        Path elf = work.resolve("library.elf");
-        List<String> command = new ArrayList<>();
-        boolean cpp = sources.stream().anyMatch(source -> !source.endsWith(".c"));
-        command.add(cpp ? compiler.replaceAll("gcc$", "g++") : compiler);
-        command.addAll(compilerArguments);
-        command.addAll(List.of("-static", "-I", include.toString(), "-o", elf.toString()));
-        command.addAll(sources);
-        Tool.run(getLog(), command);
-        return elf;
+        inputs.addAll(List.of("--cross", cross));
+        return inputs;
     }
 
     private List<String> sources() throws IOException {
@@ -153,7 +152,7 @@ public final class TranslateMojo extends AbstractMojo {
             return files.map(Path::toString)
                     .filter(name -> name.matches(".*\\.(c|cc|cpp|cxx)"))
                     .sorted()
-                    .collect(Collectors.toList());
+                    .collect(Collectors.toCollection(ArrayList::new));
         }
     }
 }

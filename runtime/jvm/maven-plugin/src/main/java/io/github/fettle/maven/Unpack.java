@@ -11,18 +11,18 @@ import java.util.zip.ZipFile;
 
 /** Takes files out of jars. */
 final class Unpack {
-    private static final String HEADER = "fettle/java.h";
-
     private Unpack() {}
 
-    /** All of a translated jar but its manifest: the project's own will be another. */
+    /** All of a translated jar but its manifest and its module: the project has its own, or none. */
     static void classes(Path jar, Path to) throws IOException {
         Path root = to.toAbsolutePath().normalize();
         try (ZipFile zip = new ZipFile(jar.toFile())) {
             for (Enumeration<? extends ZipEntry> all = zip.entries(); all.hasMoreElements(); ) {
                 ZipEntry entry = all.nextElement();
                 Path target = root.resolve(entry.getName()).normalize();
-                if (entry.isDirectory() || entry.getName().startsWith("META-INF/")) {
+                if (entry.isDirectory()
+                        || entry.getName().startsWith("META-INF/")
+                        || entry.getName().equals("module-info.class")) {
                     continue;
                 }
                 if (!target.startsWith(root)) {
@@ -33,18 +33,6 @@ final class Unpack {
                     Files.copy(in, target, StandardCopyOption.REPLACE_EXISTING);
                 }
             }
-        }
-    }
-
-    /** What C sources include. */
-    static void header(Path to) throws IOException {
-        Path target = to.resolve(HEADER);
-        Files.createDirectories(target.getParent());
-        try (InputStream in = Unpack.class.getResourceAsStream("/" + HEADER)) {
-            if (in == null) {
-                throw new IOException("the plugin's jar has no " + HEADER);
-            }
-            Files.copy(in, target, StandardCopyOption.REPLACE_EXISTING);
         }
     }
 }
