@@ -30,6 +30,8 @@ pub mod number {
     pub const LIVE: u64 = 17;
     pub const END: u64 = 18;
     pub const TICK: u64 = 19;
+    /// In the log: that of a fault, and its vector added.
+    pub const FAULT: u64 = 1000;
 }
 
 /// Which lock covers a call in the coarse-grained build.
@@ -102,8 +104,9 @@ extern "C" fn kernel_entry(frame: &mut Frame) {
         _ => true,
     };
     // The giant-locked kernel holds its lock from here until a thread is loaded.
+    let call = if frame.vector == 128 { frame.rax } else { number::FAULT + frame.vector };
+    log(Event::Call, call as u32, local().current);
     enter(of);
-    log(Event::Call, frame.rax as u32, local().current);
     match frame.vector {
         128 => system_call(frame),
         14 => {

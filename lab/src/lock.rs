@@ -105,6 +105,11 @@ static ORDER: [AtomicU32; CLASSES] = [const { AtomicU32::new(0) }; CLASSES];
 /// Pairs that were taken in both orders, and locks let go of out of order.
 pub static VIOLATIONS: AtomicU32 = AtomicU32::new(0);
 
+/// Where a lock is: the kernel lies in the first 128 MiB.
+fn address<T>(lock: &T) -> u32 {
+    core::ptr::from_ref(lock).addr() as u32
+}
+
 fn begin(class: Class) {
     let local = local();
     let bit = 1 << class as u32;
@@ -117,7 +122,7 @@ fn begin(class: Class) {
     }
 }
 
-fn taken(class: Class, spun: Option<u64>) {
+fn taken(class: Class, lock: u32, spun: Option<u64>) {
     let local = local();
     let counts = &mut local.locks[class as usize];
     counts.taken += 1;
@@ -130,10 +135,10 @@ fn taken(class: Class, spun: Option<u64>) {
         local.held[local.held_count as usize] = class as u8;
         local.held_count += 1;
     }
-    log(Event::Lock, class as u32, spun.unwrap_or(0) as u32);
+    log(Event::Lock, class as u32, lock);
 }
 
-fn let_go(class: Class) {
+fn let_go(class: Class, lock: u32) {
     let local = local();
     let held = &local.held[..local.held_count as usize];
     if held.last() != Some(&(class as u8)) {
@@ -141,7 +146,7 @@ fn let_go(class: Class) {
         log(Event::Order, class as u32, class as u32);
     }
     local.held_count = local.held_count.saturating_sub(1);
-    log(Event::Unlock, class as u32, 0);
+    log(Event::Unlock, class as u32, lock);
 }
 
 /// A plain spin lock.
@@ -161,17 +166,18 @@ impl Spin {
         if active(self.role) {
             begin(self.class);
             let spun = spin(
+                (self.class, address(self)),
                 || !self.held.swap(true, Ordering::Acquire),
                 || self.held.load(Ordering::Relaxed),
             );
-            taken(self.class, spun);
+            taken(self.class, address(self), spun);
         }
     }
 
     #[inline]
     pub fn unlock(&self) {
         if active(self.role) {
-            let_go(self.class);
+            let_go(self.class, address(self));
             self.held.store(false, Ordering::Release);
         }
     }
@@ -186,11 +192,16 @@ impl Spin {
 }
 
 /// Takes a lock: at once, or by spinning until it seems free. How long it took then.
-fn spin(take: impl Fn() -> bool, busy: impl Fn() -> bool) -> Option<u64> {
+fn spin(
+    (class, lock): (Class, u32),
+    take: impl Fn() -> bool,
+    busy: impl Fn() -> bool,
+) -> Option<u64> {
     if take() {
         return None;
     }
     let since = now();
+    log(Event::Spin, class as u32, lock);
     loop {
         while busy() {
             spin_loop();
@@ -219,8 +230,9 @@ impl Recursive {
             let me = local.id + 1;
             let free =
                 || self.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok();
-            let spun = spin(free, || self.owner.load(Ordering::Relaxed) != 0);
-            taken(Class::Giant, spun);
+            let spun =
+                spin((Class::Giant, address(self)), free, || self.owner.load(Ordering::Relaxed) != 0);
+            taken(Class::Giant, address(self), spun);
         }
         local.giant_depth += 1;
     }
@@ -232,7 +244,7 @@ impl Recursive {
         let local = local();
         local.giant_depth -= 1;
         if local.giant_depth == 0 {
-            let_go(Class::Giant);
+            let_go(Class::Giant, address(self));
             self.owner.store(0, Ordering::Release);
         }
     }
@@ -272,7 +284,8 @@ impl ReaderWriter {
                     .compare_exchange(readers, readers + 1, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
         };
-        taken(self.class, spin(take, blocked));
+        let spun = spin((self.class, address(self)), take, blocked);
+        taken(self.class, address(self), spun);
     }
 
     pub fn write(&self) {
@@ -283,21 +296,22 @@ impl ReaderWriter {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let take =
             || self.state.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        let spun = spin(take, || self.state.load(Ordering::Relaxed) != 0);
+        let spun =
+            spin((self.class, address(self)), take, || self.state.load(Ordering::Relaxed) != 0);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        taken(self.class, spun);
+        taken(self.class, address(self), spun);
     }
 
     pub fn read_unlock(&self) {
         if active(self.role) {
-            let_go(self.class);
+            let_go(self.class, address(self));
             self.state.fetch_sub(1, Ordering::Release);
         }
     }
 
     pub fn write_unlock(&self) {
         if active(self.role) {
-            let_go(self.class);
+            let_go(self.class, address(self));
             self.state.store(0, Ordering::Release);
         }
     }

@@ -8,9 +8,11 @@ use crate::cpu::{MOST, local, now};
 /// What happened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A lock was taken: class, ticks of spinning.
+    /// A lock was found taken, and is spun for: class, address.
+    Spin,
+    /// A lock was taken: class, address.
     Lock,
-    /// It was let go of.
+    /// It was let go of: class, address.
     Unlock,
     /// Locks were taken in an order that another place takes the other way round: both classes.
     Order,
@@ -34,8 +36,8 @@ pub enum Event {
     Failed,
 }
 
-const NAMES: [&str; 12] = [
-    "lock", "unlock", "order", "call", "leave", "ready", "block", "load", "idle", "reclaim",
+const NAMES: [&str; 13] = [
+    "spin", "lock", "unlock", "order", "call", "leave", "ready", "block", "load", "idle", "reclaim",
     "timer", "failed",
 ];
 
@@ -48,7 +50,7 @@ struct Entry {
 }
 
 /// Entries that each CPU keeps: the last ones.
-const LENGTH: usize = 4096;
+const LENGTH: usize = 16384;
 
 static ON: AtomicBool = AtomicBool::new(false);
 static WRITTEN: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];

@@ -22,7 +22,7 @@ pub struct Options {
     /// Seeds with which the kernel without races must be right
     #[arg(long, default_value_t = 20)]
     pub seeds: u64,
-    /// Only this: write what happened in one run, as a trace that `fettle import` reads
+    /// Only this: write what happened in one run, as lines that `fettle import` reads
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Only this: measure shares of time and speed-ups
@@ -61,9 +61,9 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     let machine = machine()?;
     if let Some(file) = &options.trace {
-        let kernel = machine.build(&["fine"])?;
-        let run = machine.boot(&kernel, 4, &format!("{STRESS} log=1"), options.seed)?;
-        std::fs::write(file, trace::chrome(&run.text))
+        let kernel = machine.build(&["coarse"])?;
+        let run = machine.boot_close(&kernel, 4, &format!("{STRESS} log=1"), options.seed)?;
+        std::fs::write(file, trace::lines(&run.text))
             .with_context(|| format!("writing {}", file.display()))?;
         println!("{}: {} events; fettle import reads it", file.display(), run.events().count());
         return Ok(run.status == run::SUCCESS);

@@ -30,4 +30,5 @@ int main(int argc, char **argv)
 C
 gcc -O2 -pthread server.c -o server
 ./server for-ever > /dev/null & echo $! > pid
+fettle record -q --locks -o run.fettle -- ./server > /dev/null
 cleanup 'kill $(cat pid)'

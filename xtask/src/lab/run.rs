@@ -52,6 +52,12 @@ impl Machine {
         self.boot_with(kernel, cpus, line, "seed=1,q=300,low=100")
     }
 
+    /// Boots a kernel with turns of a few instructions: who had a lock while another CPU spun for it stands in the
+    /// log, which longer turns leave out.
+    pub fn boot_close(&self, kernel: &Path, cpus: u32, line: &str, seed: u64) -> Result<Run> {
+        self.boot_with(kernel, cpus, line, &format!("seed={seed},q=20,low=5"))
+    }
+
     fn boot_with(&self, kernel: &Path, cpus: u32, line: &str, schedule: &str) -> Result<Run> {
         let plugin = self.plugin.display();
         let mut qemu = Command::new("timeout");

@@ -50,6 +50,7 @@ mod unconnected;
 mod undecoded;
 mod view;
 
+pub use analyses::contention::{Contention, contention, has_contention};
 pub use analyses::found::{Cell, Findable, Found, FoundColumn, Unit};
 pub use analyses::{Findings, analyses};
 pub use choose::{Choice, choose, choose_by, derived_events};

@@ -3,13 +3,15 @@
 //! Threads of an observed process count, for each lock and each place that takes it, how often it
 //! was taken, waited for and held (`fettle_abi::locking`). Here those tables become *lock classes*
 //! ([`classes`]), places that were waited for ([`classes::Blocking`]), and lock orders with the
-//! deadlocks that they make possible ([`order`]). A process that hangs has a wait cycle ([`hung`]).
+//! deadlocks that they make possible ([`order`]). Single events are added up to the same tables
+//! ([`events`]). A process that hangs has a wait cycle ([`hung`]).
 //!
 //! No I/O: names come from the caller, which implements [`Names`].
 #![forbid(unsafe_code)]
 
 pub mod classes;
 pub mod drawing;
+pub mod events;
 pub mod futex;
 pub mod graph;
 pub mod hung;

@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use fettle_server::{Grown, Layouts, Server};
 
+use crate::locks::names;
 use crate::output::{self, Stand};
 
 /// Look at a trace in the browser: timelines, functions, flame graphs, durations, requests
@@ -47,7 +48,9 @@ pub fn run(args: &UiArgs) -> anyhow::Result<ExitCode> {
             let first = begun(&path)?;
             let goes_on = if first.live { ", as it is being recorded" } else { "" };
             let server = announce(args, &path, goes_on)?;
-            server.run_growing(first, Box::new(move || now(&path).ok()))?;
+            server
+                .naming(names::variables)
+                .run_growing(first, Box::new(move || now(&path).ok()))?;
         }
     }
     Ok(ExitCode::SUCCESS)

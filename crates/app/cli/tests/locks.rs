@@ -219,6 +219,76 @@ impl Drop for Running {
     }
 }
 
+/// The report from a trace's events.
+fn from_events(folder: &Path, trace: &Path) -> Value {
+    let report = folder.join("from.json");
+    let output = fettle(&["locks", "--from", text(trace), "--json", "-o", text(&report)]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap()
+}
+
+#[test]
+fn a_recording_of_every_call_gives_the_report_too() {
+    let folder = folder("locks-events");
+    let program = build(&folder, "orders.c", &[]);
+    // Of `abba` nothing says that the first thread was not waited for before the second was made.
+    for (case, expected) in [("together", 1), ("abba", 0), ("readers", 0), ("try", 0)] {
+        let trace = folder.join(format!("{case}.fettle"));
+        let named = ["--only", "ab", "--only", "ba"];
+        let mut arguments = vec!["record", "-q", "--locks", "-o", text(&trace)];
+        arguments.extend(named);
+        arguments.extend(["--", text(&program), case]);
+        let output = fettle(&arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report = from_events(&folder, &trace);
+        let found = report["deadlocks"].as_array().unwrap();
+        assert_eq!(found.len(), expected, "{case}: {found:#?}");
+        if case == "together" {
+            let (_, counted) = locks(&folder, &[text(&program), case]);
+            for name in ["a", "b"] {
+                let of = |report: &Value| {
+                    let classes = report["classes"].as_array().unwrap();
+                    classes.iter().find(|c| c["name"] == name).unwrap()["acquired"].clone()
+                };
+                assert_eq!(of(&report), of(&counted), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn events_of_others_give_the_report_too() {
+    let folder = folder("locks-imported");
+    let lines = "\
+        cpu0-11 (    10) [000] .... 0.000000900: lock_made: lock=0x1000 kind=spin name=queue
+        cpu0-11 (    10) [000] .... 0.000001000: call: function=send depth=0
+        cpu0-11 (    10) [000] .... 0.000001100: lock_acquired: lock=0x1000
+        cpu1-12 (    10) [001] .... 0.000001200: call: function=receive depth=0
+        cpu1-12 (    10) [001] .... 0.000001300: lock_wait: lock=0x1000
+        cpu0-11 (    10) [000] .... 0.000001900: lock_released: lock=0x1000
+        cpu1-12 (    10) [001] .... 0.000002000: lock_acquired: lock=0x1000
+        cpu1-12 (    10) [001] .... 0.000002300: lock_released: lock=0x1000
+        cpu0-11 (    10) [000] .... 0.000002400: call_end: function=send depth=0
+";
+    let (file, trace) = (folder.join("events.txt"), folder.join("events.fettle"));
+    std::fs::write(&file, lines.replace("        cpu", "cpu")).unwrap();
+    assert!(fettle(&["import", text(&file), "-o", text(&trace)]).status.success());
+    let report = from_events(&folder, &trace);
+    let queue = class(&report, "queue");
+    assert_eq!(
+        (&queue["kind"], &queue["acquired"], &queue["waited_ns"]),
+        (&"spin".into(), &2.into(), &700.into())
+    );
+    let blocking = queue["blocking"].as_array().unwrap();
+    assert_eq!(blocking[0]["holder"]["function"], "send");
+    assert_eq!(
+        (&blocking[0]["waiter"]["function"], &blocking[0]["waited_ns"]),
+        (&"receive".into(), &600.into())
+    );
+    let output = fettle(&["locks", "--from", text(&file)]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
 #[test]
 fn a_running_process_is_counted_and_goes_on_as_it_was() {
     let folder = folder("locks-attached");

@@ -331,9 +331,7 @@ async fn communication(State(app): State<Arc<App>>) -> Answered {
 }
 
 async fn locks(State(app): State<Arc<App>>) -> Answered {
-    let shown = app.shown();
-    let read = spawn_blocking(move || shown.trace().locks()).await.map_err(broken)?;
-    json(&read.map_err(broken)?)
+    json(&*app.shown().locks(app.variables).await.map_err(broken)?)
 }
 
 #[cfg(test)]

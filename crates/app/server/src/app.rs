@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use fettle_follow::Findings;
 use fettle_report::Analysis;
 use fettle_trace::Trace;
+use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
 
@@ -19,11 +20,19 @@ type Once<T> = OnceCell<std::result::Result<Arc<T>, String>>;
 /// What is served.
 pub(crate) struct App {
     shown: RwLock<Arc<Shown>>,
+    /// Names variables.
+    pub(crate) variables: Variables,
 }
 
+/// Names what lies at an address of a process.
+pub type Variable = Box<dyn Fn(u32, u64) -> Option<String>>;
+
+/// Makes what names a trace's variables, from the files that were recorded: the server itself reads none.
+pub type Variables = fn(&Trace) -> Variable;
+
 impl App {
-    pub(crate) fn new(shown: Shown) -> App {
-        App { shown: RwLock::new(Arc::new(shown)) }
+    pub(crate) fn new(shown: Shown, variables: Variables) -> App {
+        App { shown: RwLock::new(Arc::new(shown)), variables }
     }
 
     /// The current trace. A holder of this sees it unchanged.
@@ -49,6 +58,7 @@ pub(crate) struct Shown {
     /// By the schema's name; none for the one that suits.
     requests: Mutex<HashMap<Option<&'static str>, Arc<Once<Requests>>>>,
     communication: Once<Option<Findings>>,
+    locks: Once<Option<Value>>,
     /// What has to be kept as long as the trace is read.
     _keep: Option<Keep>,
 }
@@ -66,6 +76,7 @@ impl Shown {
             analysis: OnceCell::new(),
             requests: Mutex::default(),
             communication: OnceCell::new(),
+            locks: OnceCell::new(),
             _keep: keep,
         }
     }
@@ -113,6 +124,15 @@ impl Shown {
     pub(crate) async fn communication(&self) -> std::result::Result<Arc<Option<Findings>>, String> {
         let trace = self.trace.clone();
         once(&self.communication, move || requests::communication(&trace)).await
+    }
+
+    /// The report of locks: as it was counted, or from events.
+    pub(crate) async fn locks(
+        &self,
+        variables: Variables,
+    ) -> std::result::Result<Arc<Option<Value>>, String> {
+        let trace = self.trace.clone();
+        once(&self.locks, move || requests::locks(&trace, &variables(&trace))).await
     }
 }
 

@@ -40,7 +40,7 @@ use guard::Guard;
 pub use error::{Error, Result};
 pub use guard::TOKEN_HEADER;
 
-pub use app::Keep;
+pub use app::{Keep, Variable, Variables};
 pub use layouts::Layouts;
 
 /// Threads that answer; what takes long is done by others.
@@ -50,6 +50,7 @@ const ANSWERING_THREADS: usize = 2;
 pub struct Server {
     listener: TcpListener,
     guard: Guard,
+    variables: Variables,
 }
 
 impl Server {
@@ -62,7 +63,14 @@ impl Server {
         let failed = |source| Error::Listen { port, source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
-        Ok(Server { listener, guard: Guard::new(port)? })
+        let variables: Variables = |_| Box::new(|_, _| None);
+        Ok(Server { listener, guard: Guard::new(port)?, variables })
+    }
+
+    /// Has variables named by what `variables` makes; none is without.
+    #[must_use]
+    pub fn naming(self, variables: Variables) -> Server {
+        Server { variables, ..self }
     }
 
     /// What to open in a browser; it holds the secret that lets in.
@@ -88,8 +96,9 @@ impl Server {
     }
 
     fn serve_trace(self, shown: Shown, grow: Option<Grow>) -> Result<()> {
+        let variables = self.variables;
         self.serve(|| {
-            let app = Arc::new(App::new(shown));
+            let app = Arc::new(App::new(shown, variables));
             let reader = app.shown();
             tokio::spawn(async move { reader.read().await });
             if let Some(grow) = grow {

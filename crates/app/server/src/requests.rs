@@ -365,6 +365,18 @@ pub(crate) fn communication(trace: &Trace) -> fettle_follow::Result<Option<Findi
     Session::open(trace, &[], &shipped)?.analyse("communication")
 }
 
+/// The report of locks, if there is one.
+pub(crate) fn locks(
+    trace: &Trace,
+    variable: &dyn Fn(u32, u64) -> Option<String>,
+) -> fettle_follow::Result<Option<serde_json::Value>> {
+    if let Some(counted) = trace.locks()? {
+        return Ok(Some(counted));
+    }
+    let found = fettle_follow::contention(trace, variable)?;
+    Ok(found.map(|found| serde_json::json!(found.report)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

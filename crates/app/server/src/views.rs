@@ -37,7 +37,7 @@ pub struct TraceView<'a> {
     switches: bool,
     /// Whether there are events to follow requests through.
     events: bool,
-    /// Whether locks were counted.
+    /// Whether locks were counted, or each use of one is an event.
     locks: bool,
     /// Calls in the timelines.
     calls: u64,
@@ -133,7 +133,7 @@ impl<'a> TraceView<'a> {
             probe_mode: manifest.probe_mode,
             switches: manifest.switches,
             events: manifest.events.rows() > 0,
-            locks: trace.has_locks(),
+            locks: trace.has_locks() || fettle_follow::has_contention(trace).unwrap_or(false),
             calls: timelines.calls,
             lost: manifest.totals.lost,
             cut_off: manifest.recovery.is_some() && !live,

@@ -191,9 +191,9 @@ impl Sink {
     }
 
     fn declare_for(&mut self, name: &str, fields: &[Field<'_>]) -> Result<Option<KindId>> {
-        let mut declared = task_fields();
+        let (mut declared, series) = (task_fields(), name);
         for (name, value) in distinct(fields) {
-            declared.push(EventField::new(field_name(name), value.column()));
+            declared.push(EventField::new(field_name(name), column(series, name, value)));
         }
         number_apart(&mut declared);
         let kind = self.declare(name, &declared)?;
@@ -260,6 +260,19 @@ impl Sink {
 /// The first fields of every foreign event.
 pub(crate) fn task_fields() -> Vec<EventField> {
     vec![EventField::new("pid", FieldType::U32), EventField::new("tid", FieldType::U32)]
+}
+
+/// The type of a column. Events of calls and locks have those of the shipped schemas, whatever reports them.
+fn column(series: &str, field: &str, value: Value<'_>) -> FieldType {
+    let known = match (series, field) {
+        ("call" | "call_end", "depth") => FieldType::U16,
+        (
+            "lock_wait" | "lock_acquired" | "lock_released" | "lock_given_up" | "lock_made",
+            "lock",
+        ) => FieldType::U64,
+        _ => return value.column(),
+    };
+    if value.fits(known) { known } else { value.column() }
 }
 
 /// Fields beyond those that every event has, as many as a series can hold.

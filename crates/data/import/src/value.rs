@@ -41,6 +41,7 @@ impl Value<'_> {
     pub(crate) fn fits(self, column: FieldType) -> bool {
         match (self, column) {
             (Value::Unsigned(_), FieldType::U64) => true,
+            (Value::Unsigned(value), FieldType::U16) => u16::try_from(value).is_ok(),
             (Value::Unsigned(value), FieldType::I64) => i64::try_from(value).is_ok(),
             (Value::Signed(value), FieldType::U64) => value >= 0,
             (Value::Signed(_), FieldType::I64) => true,

@@ -9,6 +9,7 @@
 mod analysis;
 mod communication;
 mod connections;
+pub(crate) mod contention;
 pub(crate) mod found;
 mod locks;
 mod messages;
@@ -27,7 +28,7 @@ use crate::JSON_VERSION;
 use crate::error::Result;
 use crate::session::{Context, Session};
 use crate::sums::Sums;
-use analysis::Analysis;
+use analysis::{Analysis, Wanted};
 use found::Found;
 
 /// An analysis that there is.
@@ -140,32 +141,49 @@ fn of_requests(
 type Handler = (usize, Vec<usize>);
 
 fn of_events(trace: &Trace, analysis: Box<dyn Analysis>) -> Result<(Found, Vec<String>)> {
+    let events = analysis.events();
+    let take = |analysis: &mut Box<dyn Analysis>, which, ns, values: &[u64], _: &Context<'_>| {
+        analysis.event(which, ns, values);
+    };
+    each_event(trace, events, analysis, &take, analysis::Analysis::finish)
+}
+
+/// Takes an event: which of those that are wanted, when, and the wanted fields' values.
+type Take<'a, S> = &'a dyn Fn(&mut S, usize, u64, &[u64], &Context<'_>);
+
+/// Goes over events by the shipped declarations, in order of time.
+pub(crate) fn each_event<S, T>(
+    trace: &Trace,
+    events: &[Wanted],
+    state: S,
+    take: Take<'_, S>,
+    finish: impl FnOnce(S, &Context<'_>) -> T,
+) -> Result<(T, Vec<String>)> {
     let declarations = Source::new("analysis", "use kernel\nuse probes\n");
     let session = Session::open(trace, &[declarations], &shipped)?;
     let catalog = session.program.catalog();
     let mut handlers: Vec<Option<Handler>> = vec![None; catalog.events().len()];
-    for (which, (event, fields)) in analysis.events().iter().enumerate() {
+    for (which, (event, fields)) in events.iter().enumerate() {
         let (id, places) = find(catalog, event, fields);
         handlers[id.index()] = Some((which, places));
     }
     let wanted = |event: EventId| handlers[event.index()].is_some();
     let mut values = Vec::new();
-    let (found, problems) = session.events(
+    session.events(
         &wanted,
-        analysis,
-        &mut |analysis, _, batch, _| {
+        state,
+        &mut |state, _, batch, context| {
             for row in 0..batch.len() {
                 if let Some((which, places)) = &handlers[batch.kind(row).index()] {
                     values.clear();
                     values.extend(places.iter().map(|place| batch.value(row, *place)));
-                    analysis.event(*which, batch.time_ns(row), &values);
+                    take(state, *which, batch.time_ns(row), &values, context);
                 }
             }
             true
         },
-        analysis::Analysis::finish,
-    )?;
-    Ok((found, problems))
+        finish,
+    )
 }
 
 /// An event of the shipped declarations and the places of its fields.

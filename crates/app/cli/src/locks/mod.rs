@@ -1,7 +1,7 @@
 //! `fettle locks`: what threads wait for, and for which threads.
 
 mod hung;
-mod names;
+pub mod names;
 mod stack;
 
 use fettle_types::Pid;
@@ -37,6 +37,7 @@ use crate::{measured, output, record, threads, tune};
   fettle locks --dot orders.dot --folded waits.folded -- ./server
   fettle locks --svg locks.svg -- ./server
   fettle locks --trace locks.fettle -- ./server      # then: fettle ui locks.fettle
+  fettle locks --from run.fettle
 
 Every function of locks is counted where it is called, in the program's own threads: mutexes,
 reader-writer locks, spin locks, semaphores, condition variables and barriers of the C library, and
@@ -48,6 +49,10 @@ pub struct LocksArgs {
     /// A running process, until Ctrl-C, --duration, or its end
     #[arg(short, long, value_name = "PID", conflicts_with = "command")]
     pid: Option<Pid>,
+    /// Report from a trace that has every use of a lock as an event: of `fettle record --locks`, of an
+    /// import, or of a program's own
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["pid", "command", "trace", "libraries"])]
+    from: Option<PathBuf>,
     /// With --pid: say at once who waits for whom, without probes
     #[arg(long, requires = "pid", conflicts_with_all = ["duration", "libraries", "alone"])]
     hung: bool,
@@ -93,7 +98,7 @@ pub struct LocksArgs {
     #[arg(short, long)]
     quiet: bool,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, required_unless_present = "pid")]
+    #[arg(trailing_var_arg = true, required_unless_present_any = ["pid", "from"])]
     command: Vec<OsString>,
 }
 
@@ -108,6 +113,9 @@ enum Charge {
 
 /// Runs the command.
 pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
+    if let Some(trace) = &args.from {
+        return run_from(&args, trace);
+    }
     match args.pid {
         Some(pid) if args.hung => hung::run(pid, args.json, args.output.as_deref()),
         Some(pid) => run_attached(&args, pid),
@@ -221,20 +229,42 @@ fn notify(args: &LocksArgs, outcome: &Outcome) -> anyhow::Result<()> {
         }
     }
     let report = report(locking);
+    write(args, &report)
+}
+
+/// From a trace's events.
+fn run_from(args: &LocksArgs, folder: &Path) -> anyhow::Result<ExitCode> {
+    let trace = output::open(folder)?;
+    let found = fettle_follow::contention(&trace, &names::variables(&trace))?;
+    let Some(found) = found else {
+        let folder = folder.display();
+        if trace.has_locks() {
+            bail!(
+                "{folder} has a report that was counted, and no event for each use of a lock: `fettle ui {folder}` shows it"
+            );
+        }
+        bail!("{folder} has no event of a lock; `fettle record --locks` records them");
+    };
+    write(args, &found.report)?;
+    output::warned(Ok(found.problems))
+}
+
+/// Writes what is asked for.
+fn write(args: &LocksArgs, report: &Report) -> anyhow::Result<()> {
     if args.dot.is_some() {
-        output::write_to(args.dot.as_deref(), &graph::dot(&report))?;
+        output::write_to(args.dot.as_deref(), &graph::dot(report))?;
     }
     if args.svg.is_some() {
-        output::write_to(args.svg.as_deref(), &drawing::svg(&report))?;
+        output::write_to(args.svg.as_deref(), &drawing::svg(report))?;
     }
     if args.folded.is_some() {
         let charged = match args.charge {
             Charge::Holder => graph::Charged::Holder,
             Charge::Waiter => graph::Charged::Waiter,
         };
-        output::write_to(args.folded.as_deref(), &graph::folded(&report, charged))?;
+        output::write_to(args.folded.as_deref(), &graph::folded(report, charged))?;
     }
-    let mut value = serde_json::to_value(&report)?;
+    let mut value = serde_json::to_value(report)?;
     value["version"] = json!(1);
     if let Some(trace) = &args.trace {
         fettle_trace::locks::write(trace, &value)?;
@@ -242,7 +272,7 @@ fn notify(args: &LocksArgs, outcome: &Outcome) -> anyhow::Result<()> {
     if args.json {
         output::write_to(args.output.as_deref(), &format!("{value:#}\n"))
     } else {
-        output::write_to(args.output.as_deref(), &fettle_locks::text::text(&report, args.limit))
+        output::write_to(args.output.as_deref(), &fettle_locks::text::text(report, args.limit))
     }
 }
 

@@ -9,6 +9,7 @@ use fettle_demangle::demangle;
 use fettle_image::{Image, LineTable, LinkAddr, SymbolKind};
 use fettle_live::{LiveAddr, Mapping};
 use fettle_locks::{Names, Place};
+use fettle_trace::Trace;
 use fettle_types::LoadBias;
 
 /// A file that lies in a process, read once.
@@ -30,6 +31,10 @@ impl Module {
         if meta.ino() != inode {
             return None;
         }
+        Module::read(path)
+    }
+
+    fn read(path: &Path) -> Option<Module> {
         let image = fettle_record::modules::open_image(path)
             .ok()
             .or_else(|| Image::parse(std::fs::read(path).ok()?).ok())?;
@@ -108,6 +113,27 @@ impl Files {
         Files { loaded, places: RefCell::default() }
     }
 
+    /// Reads the files of a trace's modules, as far as they are still those that were recorded.
+    pub fn of_trace(trace: &Trace) -> Files {
+        let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let open = |recorded: &fettle_trace::Module| {
+            let module = Module::read(Path::new(&recorded.path))?;
+            let same = module.image.build_id().map(hex) == recorded.build_id;
+            same.then(|| &*Box::leak(Box::new(module)))
+        };
+        let modules = trace.modules().unwrap_or_default();
+        let read: HashMap<_, _> = modules.iter().map(|module| (module.id, open(module))).collect();
+        let mut loaded: HashMap<u32, Loaded> = HashMap::new();
+        for mapping in trace.mappings().unwrap_or_default() {
+            let Some(Some(module)) = read.get(&mapping.module) else { continue };
+            let bias = LoadBias(mapping.base);
+            let (start, end) = module.span;
+            let found = (start + bias, end + bias, bias, *module);
+            loaded.entry(mapping.pid).or_default().push(found);
+        }
+        Files { loaded, places: RefCell::default() }
+    }
+
     /// The module at an address, with its bias.
     pub fn module(&self, pid: u32, at: u64) -> Option<(&'static Module, LoadBias)> {
         let (.., bias, found) = self.at(pid, at)?;
@@ -144,6 +170,12 @@ impl Names for Files {
         let name = fettle_import::system_call_name(number.into());
         name.map_or_else(|| format!("system call {number}"), str::to_owned)
     }
+}
+
+/// What names the variables of a trace's processes.
+pub fn variables(trace: &Trace) -> fettle_server::Variable {
+    let files = Files::of_trace(trace);
+    Box::new(move |pid, address| files.variable(pid, address))
 }
 
 /// Whether an address is in a mapping that can be executed.

@@ -18,6 +18,7 @@ static void *ab(void *x) { pthread_mutex_lock(&a); pthread_mutex_lock(&b); pthre
 static void *ba(void *x) { pthread_mutex_lock(&b); pthread_mutex_lock(&a); pthread_mutex_unlock(&a); pthread_mutex_unlock(&b); return x; }
 static void *gab(void *x) { pthread_mutex_lock(&gate); ab(x); pthread_mutex_unlock(&gate); return x; }
 static void *gba(void *x) { pthread_mutex_lock(&gate); ba(x); pthread_mutex_unlock(&gate); return x; }
+static void *ab_stays(void *x) { ab(x); usleep(500000); return x; }
 static void *both(void *x) { ab(x); ba(x); return x; }
 static void *nothing(void *x) { return x; }
 #define RW(name, l1, f1, l2, f2) static void *name(void *x) { pthread_rwlock_##f1(&l1); pthread_rwlock_##f2(&l2); pthread_rwlock_unlock(&l2); pthread_rwlock_unlock(&l1); return x; }
@@ -34,6 +35,7 @@ static void *ah(void *x) { pthread_mutex_lock(&a); pthread_mutex_lock(heap); pth
 int main(int c, char **v) {
     const char *w = c > 1 ? v[1] : "";
     if (!strcmp(w, "abba")) run(ab, ba, 0);
+    else if (!strcmp(w, "together")) run(ab_stays, ba, 0);
     else if (!strcmp(w, "rwrw")) run(rs_rw, sr_rw, 0);
     else if (!strcmp(w, "single")) run(both, nothing, 0);
     else if (!strcmp(w, "readwrite")) run(rs_wr, sr_rw2, 0);

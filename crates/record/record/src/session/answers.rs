@@ -120,7 +120,8 @@ impl Session for Recorder<'_> {
                 }
                 self.open_thread(pid, pid.first_thread(), pending.slot);
                 self.map_locks(pid);
-                if pending.probed {
+                // One without a probe lies there, too, for the names of its variables.
+                if pending.probed || self.modules.at(pending.module).plan.functions.is_empty() {
                     self.done.mappings.push(Mapping {
                         module: pending.module,
                         pid: pid.unsigned(),
