@@ -12,8 +12,8 @@ import { count, durationParts, percent } from "./format.js";
  * @property {number|null} label of a function with recorded calls
  * @property {string} name
  * @property {string} module
- * @property {number} self
- * @property {number} total
+ * @property {number|null} self
+ * @property {number|null} total
  * @property {number} calls
  * @property {number|null} cpu
  * @property {number|null} p50
@@ -60,9 +60,11 @@ export class Functions {
   /** @param {ReportInfo} report */
   setReport(report) {
     this.all = report.self_corrected_ns;
+    const own = report.functions.some((row) => row.self_ns > 0);
+    const times = report.functions.some((row) => row.total_ns > 0);
     this.lines = report.functions.map((row) => ({
       label: this.state.labels.get(String(row.id)) ?? null, name: row.name, module: row.module,
-      self: row.self_corrected_ns, total: row.total_corrected_ns, calls: row.calls,
+      self: own ? row.self_corrected_ns : null, total: times ? row.total_corrected_ns : null, calls: row.calls,
       cpu: row.cpu_self_ns, p50: row.latency?.p50_ns ?? null, p99: row.latency?.p99_ns ?? null,
       max: row.latency?.max_ns ?? null,
     }));
@@ -167,7 +169,9 @@ export class Functions {
   order(columns) {
     const order = this.state.view.functions;
     const column = columns.find(({ key }) => key === order?.key);
-    return column && order ? { key: column.key, down: order.down } : { key: "self", down: true };
+    if (column && order) return { key: column.key, down: order.down };
+    const first = columns.find(({ key }) => key === "self" || key === "total" || key === "calls");
+    return { key: first?.key ?? "calls", down: true };
   }
 
   /** @param {Key} key @param {{key: Key}[]} columns */

@@ -59,21 +59,31 @@ case_check() {
     result untouched "$before" "$(text_sum)"
 }
 
+# The same, by what `fettle report --json` says of a trace.
+reported_calls() { # TRACE FUNCTION
+    fettle report --json "$1" | tr -d ' \n' | tr '{' '\n' | grep "\"name\":\"$2\"" | sed 's/.*"calls":\([0-9]*\).*/\1/'
+}
+
 # Only the load reads /dev/zero, on whatever processor.
 case_exact() {
-    fettle record --kernel-functions 'read_zero,read_iter_zero' --json -- sh -c 'load read 3000 & load read 2000; wait' >/tmp/counts
-    zero=$(calls_of /tmp/counts read_zero)
-    iterated=$(calls_of /tmp/counts read_iter_zero)
+    rm -rf /tmp/counts.fettle
+    fettle record -q --kernel-functions 'read_zero,read_iter_zero' -o /tmp/counts.fettle -- \
+        sh -c 'load read 3000 & load read 2000; wait' >/dev/null
+    zero=$(reported_calls /tmp/counts.fettle read_zero)
+    iterated=$(reported_calls /tmp/counts.fettle read_iter_zero)
     result exact-counts 5000 "$((${zero:-0} + ${iterated:-0}))"
 }
 
 # Blocks and edges follow calls; time of a call that sleeps is its own, whatever its processor does meanwhile.
 case_modes() {
     for mode in blocks edges; do
-        fettle record --kernel-functions 'read_zero,read_iter_zero' --mode $mode --json -- load read 700 >/tmp/counts
+        rm -rf /tmp/counts.fettle
+        fettle kernel count 'read_zero,read_iter_zero' --mode $mode --json -o /tmp/counts.fettle -- load read 700 >/tmp/counts
         zero=$(calls_of /tmp/counts read_zero)
         iterated=$(calls_of /tmp/counts read_iter_zero)
         result exact-$mode 700 "$((${zero:-0} + ${iterated:-0}))"
+        fettle report --blocks /tmp/counts.fettle >/tmp/blocks 2>&1
+        at_least reported-$mode 1 "$(grep -c 'read_.*zero' /tmp/blocks)"
     done
     fettle kernel count --mode time --json 'hrtimer_nanosleep,read_iter_zero' -- sleep 2 >/tmp/counts
     ns=$(tr '{' '\n' </tmp/counts | grep '"name":"hrtimer_nanosleep".*"ns"' | sed 's/.*"ns":\([0-9]*\).*/\1/')

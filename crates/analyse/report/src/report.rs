@@ -416,9 +416,12 @@ impl Analysis {
         let functions_called = functions.len() as u64;
         let self_corrected_ns =
             functions.iter().fold(0u64, |sum, row| sum.saturating_add(row.self_corrected_ns));
+        // Without times of their own, functions are compared by those with what they called.
+        let own = functions.iter().any(|row| row.self_ns > 0);
         functions.sort_by(|a, b| {
             let key = |row: &FunctionRow| match options.sort {
-                SortBy::SelfTime => row.self_corrected_ns,
+                SortBy::SelfTime if own => row.self_corrected_ns,
+                SortBy::SelfTime => row.total_corrected_ns,
                 SortBy::Total => row.total_corrected_ns,
                 SortBy::Calls => row.calls,
                 SortBy::P99 => row.latency.map_or(0, |latency| latency.p99_ns),

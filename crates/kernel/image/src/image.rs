@@ -118,6 +118,11 @@ impl Image {
         })
     }
 
+    /// Where the kernel begins, `_text`: in each boot elsewhere.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
     /// The bytes from `address` on, if the image has so many.
     pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
         let from = usize::try_from(address.checked_sub(self.start)?).ok()?;

@@ -346,7 +346,7 @@ pub fn end_clock(manifest: &mut Manifest) -> TickConverter {
 }
 
 /// How a program ended, for the manifest.
-pub(crate) fn exit(status: ExitStatus) -> Exit {
+pub fn exit(status: ExitStatus) -> Exit {
     match status {
         ExitStatus::Code(code) => Exit { code: Some(code), signal: None },
         ExitStatus::Signal { signal, .. } => Exit { code: None, signal: Some(signal) },

@@ -103,6 +103,13 @@ pub struct Times {
     pub ns: u64,
 }
 
+impl Times {
+    /// Its calls that began.
+    pub fn begun(&self) -> Count {
+        Count { name: self.name.clone(), entry: self.entry, calls: self.calls }
+    }
+}
+
 /// Counters in the kernel. They go away with this value, however it ends.
 #[derive(Debug)]
 pub struct Counting {

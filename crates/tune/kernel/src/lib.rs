@@ -6,11 +6,13 @@
 
 pub mod compare;
 pub mod count;
+pub mod counted;
 pub mod emission;
 pub mod select;
 pub mod tuning;
 
 pub use count::{Count, Counting, Executions, Scope, Times};
+pub use counted::Counted;
 pub use select::Selected;
 pub use tuning::{Options, Outcome, Progress, What, tune};
 

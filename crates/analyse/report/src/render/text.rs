@@ -138,14 +138,15 @@ fn warnings(warnings: &[String], terminal: Terminal, out: &mut String) {
 fn functions(report: &Report, terminal: Terminal, out: &mut String) {
     let rows = &report.functions;
     let times = rows.iter().any(|row| row.total_ns > 0);
+    let own = rows.iter().any(|row| row.self_ns > 0);
     let cpu = times && rows.iter().any(|row| row.cpu_self_ns.is_some());
     let exits = rows.iter().any(|row| row.exits.is_some());
     let latencies = rows.iter().any(|row| row.latency.is_some());
     let columns = [
-        (column("self"), times),
-        (column("%"), times),
-        (may_go("CPU", 2), cpu),
-        (may_go("raw", 4).dim(), times),
+        (column("self"), own),
+        (column("%"), own),
+        (may_go("CPU", 2), own && cpu),
+        (may_go("raw", 4).dim(), own),
         (column("total"), times),
         (may_go("CPU", 3), cpu),
         (may_go("raw", 5).dim(), times),

@@ -1,107 +1,178 @@
-//! `fettle kernel count`: calls, blocks and edges of the kernel's functions.
+//! `fettle kernel count` and `fettle record --kernel-functions`: calls, blocks, edges and times of the kernel's
+//! functions.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::process::{Command as Process, ExitCode};
-use std::time::Instant;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use fettle_kernel_emit::Counting as What;
-use fettle_kernel_lift::{KernelFunction, Lifter, Skipped};
+use fettle_kernel_emit::Counting as Probe;
+use fettle_kernel_lift::{Lifter, Skipped};
 use fettle_kernel_live::check;
-use fettle_kernel_tune::{Count, Counting, Executions, Scope, Selected, Times};
+use fettle_kernel_tune::counted::mode;
+use fettle_kernel_tune::{Count, Counted, Counting, Executions, Scope, Selected, Times};
+use fettle_live::{ExitStatus, Launch};
+use fettle_record::record::{begin_clock, end_clock, exit, new_manifest};
 use fettle_report::render::duration;
+use fettle_trace::{Finish, Manifest, TraceWriter};
 use serde_json::json;
 
 use super::{CountArgs, CountMode, JSON_VERSION};
 use crate::output::{self, plural};
+use crate::record::pass_on;
 
-/// What was counted.
-#[derive(Default)]
-struct Counted {
-    calls: Vec<Count>,
-    /// In the modes of blocks and edges.
-    executions: Vec<Executions>,
-    /// In the mode of times.
-    times: Vec<Times>,
-    skipped: Vec<Skipped>,
-    seconds: f64,
+/// What is counted, how, and how long.
+struct Counts<'a> {
+    select: Select<'a>,
+    probe: Probe,
+    /// While this runs; without it, for a time.
+    command: &'a [OsString],
+    duration: Duration,
 }
 
-/// Counts functions for a time or while a command runs.
+/// The functions that are counted.
+#[derive(Clone, Copy)]
+enum Select<'a> {
+    Names(&'a [String]),
+    Root(&'a str),
+}
+
+/// What came of it.
+struct Done {
+    counted: Counted,
+    finish: Finish,
+    /// How the command ended.
+    status: Option<ExitStatus>,
+}
+
+impl Done {
+    fn seconds(&self) -> f64 {
+        self.finish.manifest.duration_ns as f64 / 1e9
+    }
+
+    /// Ends as the command did.
+    fn pass_on(&self) -> anyhow::Result<ExitCode> {
+        self.status.map_or(Ok(ExitCode::SUCCESS), pass_on)
+    }
+}
+
+/// Counts functions for a time or while a command runs, and prints it.
 pub fn count(args: &CountArgs) -> anyhow::Result<ExitCode> {
-    let image = fettle_kernel_live::image()?;
-    check::check(&image)?;
-    let lifter = Lifter::new(&image);
-    let selected = match &args.root {
-        Some(root) => Selected::by_root(&lifter, root)?,
-        None => Selected::by_names(&lifter, &args.patterns)?,
+    let select = match &args.root {
+        Some(root) => Select::Root(root),
+        None => Select::Names(&args.patterns),
     };
-    let scope = args.root.as_deref().map_or(Scope::All, Scope::Root);
-    let (what, functions) = match args.mode {
-        CountMode::Calls => (What::Calls, Vec::new()),
-        CountMode::Blocks => (What::Blocks, selected.functions.clone()),
-        CountMode::Edges => (What::Edges, selected.functions.clone()),
-        CountMode::Time => (What::Times, Vec::new()),
+    let (command, duration) = (&args.command[..], args.duration);
+    let counts = Counts { select, probe: args.mode.probe(), command, duration };
+    let done = match &args.output {
+        Some(output) => counts.into_trace(output)?,
+        None => counts.run(new_manifest(command))?,
     };
-    let mut counting = Counting::start(&lifter, selected, what, scope)?;
-    let skipped = std::mem::take(&mut counting.skipped);
-    let begin = Instant::now();
-    let ended = match args.command.split_first() {
-        None => {
-            std::thread::sleep(args.duration);
-            ExitCode::SUCCESS
-        }
-        Some((program, arguments)) => run_command(program, arguments)?,
-    };
-    let counted = finish(counting, (args.mode, &functions), skipped, begin)?;
     match args.json {
-        true => output::print(&as_json(&counted))?,
-        false => output::print(&as_text(&counted, args.all))?,
+        true => output::print(&as_json(&done))?,
+        false => output::print(&as_text(&done, args.all))?,
     }
-    Ok(ended)
+    if let Some(output) = args.output.as_ref().filter(|_| !args.json) {
+        say!("fettle: trace in {0}; next: fettle report {0}", output.display());
+    }
+    done.pass_on()
 }
 
-/// Reads the counters and takes them out.
-fn finish(
-    counting: Counting,
-    (mode, functions): (CountMode, &[KernelFunction]),
-    skipped: Vec<Skipped>,
-    begin: Instant,
-) -> anyhow::Result<Counted> {
-    let mut counted = Counted { skipped, ..Counted::default() };
-    let now = || begin.elapsed().as_secs_f64();
-    match mode {
-        CountMode::Calls => {
-            (counted.calls, counted.seconds) = (counting.calls()?, now());
-            counting.finish()?;
-        }
-        CountMode::Blocks | CountMode::Edges => {
-            (counted.executions, counted.seconds) = (counting.executions(functions)?, now());
-            counted.calls = counted.executions.iter().map(Executions::calls).collect();
-            counting.finish()?;
-        }
-        CountMode::Time => {
-            counted.seconds = now();
-            counted.times = counting.finish_times()?;
-            let calls = counted.times.iter().map(|times| Count {
-                name: times.name.clone(),
-                entry: times.entry,
-                calls: times.calls,
-            });
-            counted.calls = calls.collect();
-        }
+/// Counts functions, as `fettle record --kernel-functions`: into a trace.
+pub fn record(args: &crate::record::Args, mode: CountMode) -> anyhow::Result<ExitCode> {
+    let name = args.command.first().map_or_else(|| "kernel".into(), OsString::clone);
+    let output = args.output_for(&name)?;
+    let counts = Counts {
+        select: Select::Names(&args.kernel_functions),
+        probe: mode.probe(),
+        command: &args.command,
+        duration: args.duration.unwrap_or_default(),
+    };
+    let done = counts.into_trace(&output)?;
+    let totals = &done.finish.manifest.totals;
+    let (functions, skipped) = (done.counted.calls.len() as u64, done.counted.skipped.len() as u64);
+    if args.json {
+        let duration = done.finish.manifest.duration_ns;
+        let value = json!({
+            "version": JSON_VERSION,
+            "trace": output,
+            "functions_seen": functions + skipped,
+            "functions_lifted": functions,
+            "functions_skipped": skipped,
+            "calls": totals.calls,
+            "duration_ns": duration,
+        });
+        say!("{value}");
+    } else if !args.quiet {
+        let left = match skipped {
+            0 => String::new(),
+            some => format!("; {some} left unmodified, see `fettle report`"),
+        };
+        let calls = plural(totals.calls, "call", "calls");
+        say!("fettle: {calls} of {}{left}", plural(functions, "function", "functions"));
+        say!("fettle: trace in {0}; next: fettle report {0}", output.display());
     }
-    Ok(counted)
+    done.pass_on()
 }
 
-fn run_command(program: &OsString, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
-    let status = Process::new(program).args(arguments).status();
-    let status = status.with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
-    Ok(match status.code() {
-        Some(code) => ExitCode::from(code as u8),
-        None => ExitCode::from(255),
-    })
+impl Counts<'_> {
+    /// Counts, and writes a trace of it.
+    fn into_trace(&self, output: &Path) -> anyhow::Result<Done> {
+        let manifest = Manifest { probe_mode: mode(self.probe), ..new_manifest(self.command) };
+        // The trace's folder is checked before anything is changed.
+        let was_there = output.exists();
+        let writer = TraceWriter::create(output, &manifest)?;
+        let done = self.run(manifest).and_then(|mut done| {
+            done.finish.manifest = writer.finish(done.finish.clone(), &mut |_, _| {})?;
+            Ok(done)
+        });
+        if done.is_err() && !was_there {
+            let _ = std::fs::remove_dir_all(output);
+        }
+        done
+    }
+
+    /// Counts; `manifest` is that of the trace.
+    fn run(&self, mut manifest: Manifest) -> anyhow::Result<Done> {
+        let image = fettle_kernel_live::image()?;
+        check::check(&image)?;
+        let lifter = Lifter::new(&image);
+        let (selected, scope) = match self.select {
+            Select::Root(root) => (Selected::by_root(&lifter, root)?, Scope::Root(root)),
+            Select::Names(names) => (Selected::by_names(&lifter, names)?, Scope::All),
+        };
+        let functions = match self.probe {
+            Probe::Blocks | Probe::Edges => selected.functions.clone(),
+            _ => Vec::new(),
+        };
+        let counting = Counting::start(&lifter, selected, self.probe, scope)?;
+        begin_clock(&mut manifest);
+        let status = self.wait()?;
+        end_clock(&mut manifest);
+        manifest.exit = status.map(exit);
+        let counted = Counted::read(counting, self.probe, &functions)?;
+        let finish = counted.trace(&image, manifest);
+        Ok(Done { counted, finish, status })
+    }
+
+    /// Waits until the command or the time has ended, or the user ends it, whose signal is the command's too.
+    fn wait(&self) -> anyhow::Result<Option<ExitStatus>> {
+        /// Between two looks.
+        const PERIOD: Duration = Duration::from_millis(10);
+        let stop = fettle_live::catch_signals()?;
+        let Some((program, arguments)) = self.command.split_first() else {
+            let begin = Instant::now();
+            while begin.elapsed() < self.duration && !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(PERIOD.min(self.duration.saturating_sub(begin.elapsed())));
+            }
+            return Ok(None);
+        };
+        let launch = Launch::new(program, arguments.iter().cloned());
+        let mut ended = |status: Option<ExitStatus>| status.is_some();
+        Ok(Some(fettle_live::run_untraced(&launch, PERIOD, &mut |_| (), &mut ended)?))
+    }
 }
 
 /// Functions that were left unmodified, by reason.
@@ -111,8 +182,8 @@ fn reasons(skipped: &[Skipped]) -> BTreeMap<&'static str, Vec<&str>> {
     by
 }
 
-fn as_text(counted: &Counted, all: bool) -> String {
-    let seconds = counted.seconds;
+fn as_text(done: &Done, all: bool) -> String {
+    let (counted, seconds) = (&done.counted, done.seconds());
     let mut text = match (&counted.executions[..], &counted.times[..]) {
         ([], []) => calls_as_text(&counted.calls, seconds, all),
         ([], times) => times_as_text(times, all),
@@ -189,7 +260,8 @@ fn executions_as_text(executions: &[Executions], all: bool) -> String {
     text
 }
 
-fn as_json(counted: &Counted) -> String {
+fn as_json(done: &Done) -> String {
+    let counted = &done.counted;
     let hex = |address: u64| format!("{address:#x}");
     let functions: Vec<_> = counted
         .calls
@@ -203,7 +275,7 @@ fn as_json(counted: &Counted) -> String {
         .collect();
     let mut value = json!({
         "version": JSON_VERSION,
-        "seconds": counted.seconds,
+        "seconds": done.seconds(),
         "functions": functions,
         "skipped": skipped,
     });

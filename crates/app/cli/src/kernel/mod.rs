@@ -1,11 +1,13 @@
 //! `fettle kernel`: functions of the kernel that runs here.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use fettle_kernel_emit::Counting;
 use fettle_kernel_lift::Lifter;
 use fettle_kernel_live::journal::Journal;
 use fettle_kernel_live::{Error, Installed, State, Status, check, load};
@@ -92,6 +94,9 @@ pub struct CountArgs {
     /// Also print functions that were not called
     #[arg(long)]
     pub all: bool,
+    /// Keep a trace here, too, for `fettle report` and `fettle ui`
+    #[arg(short, long, value_name = "FOLDER")]
+    pub output: Option<PathBuf>,
     /// Print as JSON
     #[arg(long)]
     pub json: bool,
@@ -112,6 +117,18 @@ pub enum CountMode {
     Edges,
     /// Calls and the time from their begin to their end, waiting and interrupts included
     Time,
+}
+
+impl CountMode {
+    /// What probes do for it.
+    fn probe(self) -> Counting {
+        match self {
+            CountMode::Calls => Counting::Calls,
+            CountMode::Blocks => Counting::Blocks,
+            CountMode::Edges => Counting::Edges,
+            CountMode::Time => Counting::Times,
+        }
+    }
 }
 
 /// Arguments of `fettle kernel tune`.
@@ -369,7 +386,7 @@ fn status_as_text(status: Option<&Status>, journal: Option<&Journal>) -> String 
     text
 }
 
-/// What `fettle record --kernel-functions` does: the patterns, counted for a time or while a program runs.
+/// What `fettle record --kernel-functions` does: the patterns, counted into a trace for a time or while a program runs.
 ///
 /// # Errors
 ///
@@ -385,13 +402,5 @@ pub fn record(args: &crate::record::Args) -> anyhow::Result<ExitCode> {
         Some(ModeArg::Time) => CountMode::Time,
         Some(_) => bail!("--kernel-functions has the modes count, blocks, edges and time"),
     };
-    count(&CountArgs {
-        patterns: args.kernel_functions.clone(),
-        root: None,
-        mode,
-        duration: args.duration.unwrap_or_default(),
-        all: false,
-        json: args.json,
-        command: args.command.clone(),
-    })
+    counts::record(args, mode)
 }

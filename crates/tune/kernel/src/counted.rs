@@ -1,0 +1,190 @@
+//! What was counted, and its trace.
+//!
+//! A trace of the kernel has one module, the kernel, whose addresses are distances from its first byte, so that
+//! they are the same in each boot; and one process with one thread, which stand for all: the counters belong to
+//! the kernel, not to a thread.
+
+use fettle_kernel_emit::Counting as Probe;
+use fettle_kernel_image::Image;
+use fettle_kernel_lift::{KernelFunction, Skipped};
+use fettle_trace::{
+    Counter, CounterKind, Finish, Function, Manifest, Mapping, Module, ProbeMode, Process, Thread,
+    Total,
+};
+use fettle_types::{FunctionIndex, ModuleIndex};
+
+use crate::Result;
+use crate::count::{Count, Counting, Executions, Times};
+
+/// What was counted.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// What the probes did.
+    pub probe: Probe,
+    /// Calls of all functions.
+    pub calls: Vec<Count>,
+    /// Where blocks or edges were counted.
+    pub executions: Vec<Executions>,
+    /// Where times were taken.
+    pub times: Vec<Times>,
+    /// Functions that were left unmodified.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Counted {
+    /// Reads the counters and takes them out; `functions` are those that were to be counted.
+    ///
+    /// # Errors
+    ///
+    /// When counters cannot be read, or threads cannot leave counted functions now.
+    pub fn read(
+        mut counting: Counting,
+        probe: Probe,
+        functions: &[KernelFunction],
+    ) -> Result<Counted> {
+        let skipped = std::mem::take(&mut counting.skipped);
+        let (calls, executions, times) = match probe {
+            Probe::Off | Probe::Calls => {
+                let calls = counting.calls()?;
+                counting.finish()?;
+                (calls, Vec::new(), Vec::new())
+            }
+            Probe::Blocks | Probe::Edges => {
+                let executions = counting.executions(functions)?;
+                counting.finish()?;
+                (executions.iter().map(Executions::calls).collect(), executions, Vec::new())
+            }
+            Probe::Times => {
+                let times = counting.finish_times()?;
+                (times.iter().map(Times::begun).collect(), Vec::new(), times)
+            }
+        };
+        Ok(Counted { probe, calls, executions, times, skipped })
+    }
+
+    /// The tables of a trace whose clock has ended.
+    pub fn trace(&self, image: &Image, mut manifest: Manifest) -> Finish {
+        let module = ModuleIndex::default();
+        let of = |address: u64| address.wrapping_sub(image.start());
+        let ids = || FunctionIndex::default().on();
+        let mut finish = Finish::default();
+        for (id, count) in ids().zip(&self.calls) {
+            let size = image.functions.starting(count.entry).map_or(0, |found| found.size());
+            finish.functions.push(Function {
+                id,
+                module,
+                name: count.name.clone(),
+                address: of(count.entry),
+                size: size.into(),
+                ..Function::default()
+            });
+            let calls = count.calls;
+            finish.totals.push(Total { function: id, calls, ..Total::default() });
+        }
+        for (total, times) in finish.totals.iter_mut().zip(&self.times) {
+            total.total_ns = times.ns;
+        }
+        for (id, function) in ids().zip(&self.executions) {
+            finish.counters.extend(counters(id, function, of));
+        }
+        finish.skipped = self.skipped.iter().map(|skipped| left(skipped, of)).collect();
+        let probed = self.calls.len() as u64;
+        finish.modules.push(Module {
+            id: module,
+            path: format!("vmlinux-{}", image.release),
+            functions_seen: probed + self.skipped.len() as u64,
+            functions_probed: probed,
+            functions_skipped: self.skipped.len() as u64,
+            ..Module::default()
+        });
+        finish.mappings.push(Mapping { base: image.start(), module, pid: 0 });
+        let command = format!("Linux {}", image.release);
+        let end_ns = manifest.duration_ns;
+        finish.processes.push(Process { command, end_ns, ..Process::default() });
+        finish.threads.push(Thread {
+            name: "all processors".to_owned(),
+            end_ns,
+            ..Thread::default()
+        });
+        manifest.probe_mode = mode(self.probe);
+        manifest.totals.calls = self.calls.iter().map(|count| count.calls).sum();
+        (manifest.totals.threads, manifest.totals.processes) = (1, 1);
+        manifest.notes.extend(self.notes());
+        finish.manifest = manifest;
+        finish
+    }
+
+    /// What a reader of the trace should know.
+    fn notes(&self) -> Vec<String> {
+        let mut notes =
+            vec!["functions of the kernel, called by all processes on all processors".to_owned()];
+        let open: u64 = self.times.iter().map(|times| times.open).sum();
+        if !self.times.is_empty() {
+            notes.push(format!(
+                "times are from the begin of calls to their end, with all that was called, waiting and \
+                 interrupts; {open} calls had not ended, and count until then"
+            ));
+        }
+        let edges = || self.executions.iter().flat_map(|function| &function.edges);
+        let about = edges().filter(|edge| !edge.exact).count();
+        if about > 0 {
+            notes.push(format!(
+                "counts of {about} of {} edges are the most that there can have been: they do not follow \
+                 from those of blocks",
+                edges().count()
+            ));
+        }
+        let entered = self.executions.iter().filter(|function| function.inconsistent).count();
+        if entered > 0 {
+            notes.push(format!(
+                "counts of {entered} functions do not add up: threads were in them when they were read"
+            ));
+        }
+        notes
+    }
+}
+
+/// Rows of a function's blocks and edges.
+fn counters(
+    function: FunctionIndex,
+    counted: &Executions,
+    of: impl Fn(u64) -> u64 + Copy,
+) -> impl Iterator<Item = Counter> {
+    let blocks = counted.blocks.iter().map(move |block| Counter {
+        function,
+        kind: CounterKind::Block,
+        from_address: of(block.at),
+        count: block.count,
+        ..Counter::default()
+    });
+    let edges = counted.edges.iter().map(move |edge| Counter {
+        function,
+        kind: CounterKind::Edge,
+        from_address: of(edge.from),
+        to_address: Some(of(edge.to)),
+        count: edge.count,
+        ..Counter::default()
+    });
+    blocks.chain(edges)
+}
+
+fn left(skipped: &Skipped, of: impl Fn(u64) -> u64) -> fettle_trace::Skipped {
+    fettle_trace::Skipped {
+        module: ModuleIndex::default(),
+        address: of(skipped.entry),
+        name: skipped.name.clone(),
+        reason: skipped.reason.describe().to_owned(),
+        detail: format!("at {:#x}", of(skipped.at)),
+    }
+}
+
+/// How the trace names what the probes did.
+pub fn mode(probe: Probe) -> ProbeMode {
+    match probe {
+        Probe::Off => ProbeMode::None,
+        Probe::Calls => ProbeMode::Count,
+        Probe::Blocks => ProbeMode::Blocks,
+        Probe::Edges => ProbeMode::Edges,
+        Probe::Times => ProbeMode::Time,
+    }
+}
