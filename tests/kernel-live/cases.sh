@@ -218,6 +218,49 @@ case_compared() {
     result compared-bytes "$before" "$(text_sum)"
 }
 
+# What was counted is kept, and laid out by it later without counting.
+case_profile() {
+    loads 20 >/dev/null
+    before=$(text_sum)
+    load pipe 100000000 >/dev/null 2>&1 &
+    loading=$!
+    fettle kernel tune --only 'pipe_*,vfs_*,ksys_*,anon_pipe_*' --time 1 --no-compare --save /tmp/kernel.profile --json >/tmp/out
+    fettle undo --kernel >/dev/null
+    kill -9 $loading
+    wait $loading 2>/dev/null
+    counted=$(tr -d ' ' </tmp/out | sed 's/.*"functions":\[\([^]]*\)\].*/\1/')
+    fettle kernel tune --profile /tmp/kernel.profile --no-compare --json >/tmp/out
+    result profile-installed 0 $?
+    result profile-functions "$counted" "$(tr -d ' ' </tmp/out | sed 's/.*"functions":\[\([^]]*\)\].*/\1/')"
+    result profile-loads 0 "$(loads 100)"
+    fettle undo --kernel >/dev/null
+    result profile-bytes "$before" "$(text_sum)"
+    echo '{}' >/tmp/kernel.profile
+    fettle kernel tune --profile /tmp/kernel.profile --no-compare >/tmp/out 2>&1
+    result no-profile "2 1" "$? $(wc -l </tmp/out)"
+}
+
+# Compared again and again: faster stays, what is not is taken out and laid out anew. Ctrl-C ends it.
+case_watched() {
+    before=$(text_sum)
+    load pipe 100000000 >/dev/null 2>&1 &
+    loading=$!
+    nice -n -10 fettle kernel tune --only 'pipe_*,vfs_*,ksys_*,anon_pipe_*' --time 1 --work-counter 'grep ctxt /proc/stat' \
+        --rounds 5 --max-rounds 5 --turn 0.1 --watch 1 --json >/tmp/out 2>/tmp/said &
+    client=$!
+    tries=0
+    until [ "$(wc -l </tmp/out)" -ge 3 ] || [ $tries -gt 150 ]; do tries=$((tries + 1)); sleep 1; done
+    kill -TERM $client
+    wait $client
+    status=$?
+    at_least watched-results 3 "$(wc -l </tmp/out)"
+    result watched-ended "$([ $status = 0 ] && echo 1 || echo 0)" "$(grep -c fettle_kernel /proc/modules)"
+    fettle undo --kernel >/dev/null
+    kill -9 $loading
+    wait $loading 2>/dev/null
+    result watched-bytes "$before" "$(text_sum)"
+}
+
 # A client that is killed leaves the kernel as it was.
 case_killed() {
     before=$(text_sum)

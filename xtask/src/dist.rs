@@ -22,6 +22,10 @@ pub struct Options {
     pub fettle: Option<PathBuf>,
 }
 
+/// Services that the package has, and where.
+const UNITS: [&str; 2] = ["fettle-tuned.service", "fettle-kernel.service"];
+const UNIT_FOLDER: &str = "usr/lib/systemd/system";
+
 /// Shells whose completions are in the package: the name for `fettle completions`, and the file.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/fettle"),
@@ -109,8 +113,10 @@ fn package(folder: &Path, binary: &Path, version: &str) -> Result<PathBuf> {
         put(&root, path, text.as_bytes(), 0o644)?;
     }
     let read = |name: &str| fs::read(repo::root().join(name)).with_context(|| name.to_owned());
-    let unit = read("packaging/systemd/fettle-tuned.service")?;
-    put(&root, "usr/lib/systemd/system/fettle-tuned.service", &unit, 0o644)?;
+    for unit in UNITS {
+        let text = read(&format!("packaging/systemd/{unit}"))?;
+        put(&root, &format!("{UNIT_FOLDER}/{unit}"), &text, 0o644)?;
+    }
     let mut copyright =
         b"Fettle may be used under the Apache License 2.0, or the MIT License:\n\n".to_vec();
     copyright.extend(read("LICENSE-MIT")?);
@@ -234,11 +240,10 @@ fn inspect(package: &Path, folder: &Path, said: &str) -> Result<()> {
     proc::step(Command::new("dpkg-deb").arg("-x").arg(package).arg(&place))?;
     let says = proc::output_of(Command::new(place.join("usr/bin/fettle")).arg("--version"))?;
     ensure!(says == said, "the package's program says {says}");
-    let unit = "usr/lib/systemd/system/fettle-tuned.service";
-    let files = COMPLETIONS.iter().map(|(_, path)| *path);
-    for file in
-        files.chain([unit, "usr/share/man/man1/fettle.1.gz", "usr/share/man/man1/fettle-tune.1.gz"])
-    {
+    let pages = ["usr/share/man/man1/fettle.1.gz", "usr/share/man/man1/fettle-tune.1.gz"];
+    let units = UNITS.map(|unit| format!("{UNIT_FOLDER}/{unit}"));
+    let files = COMPLETIONS.iter().map(|(_, path)| *path).chain(pages);
+    for file in files.chain(units.iter().map(String::as_str)) {
         ensure!(fs::metadata(place.join(file)).is_ok_and(|meta| meta.len() > 0), "no {file}");
     }
     for part in ["man", "root", "symbols", "unpacked"] {

@@ -89,11 +89,13 @@ pub fn run(options: &Options) -> Result<Score> {
         ("killed", String::new()),
         ("root", String::new()),
         ("compared", String::new()),
+        ("profile", String::new()),
+        ("watched", String::new()),
         ("again", format!("{times} {seed}")),
     ];
     let is_wanted = |name: &str| match options.cases.is_empty() {
         // A few minutes have no room for these.
-        true => !(options.brief && matches!(name, "modes" | "root" | "compared")),
+        true => !(options.brief && matches!(name, "modes" | "root" | "compared" | "profile" | "watched")),
         false => options.cases.iter().any(|case| case == name),
     };
     let mut shown = String::new();

@@ -25,15 +25,18 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle tune`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work-counter 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --rounds 40\n  fettle tune -p 4711 --samples --time 20s\n  fettle tune -p 4711 --no-group --dry-run --json\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle tune --apply server.profile -- ./server --port 80\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares original\nand rewritten text in the process, and keeps the rewritten one if it is faster for certain. A\nprocess group (all that were forked from the same execution of the program) is tuned together;\nchildren that it forks later inherit the patches. The process must be under its usual load. It\ngoes on running; its threads are stopped for some milliseconds each time that text is switched.\n`fettle undo PID` reverts everything.\n\nExit status: 0 the process is faster, or --dry-run found a layout; 1 it is as it was; 2 error."
+    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work-counter 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --rounds 40\n  fettle tune -p 4711 --samples --time 20s\n  fettle tune -p 4711 --no-group --dry-run --json\n  fettle tune -p 4711 --with-kernel --work-counter 'cat /run/server/requests'\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle tune --apply server.profile -- ./server --port 80\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares original\nand rewritten text in the process, and keeps the rewritten one if it is faster for certain. A\nprocess group (all that were forked from the same execution of the program) is tuned together;\nchildren that it forks later inherit the patches. The process must be under its usual load. It\ngoes on running; its threads are stopped for some milliseconds each time that text is switched.\n`fettle undo PID` reverts everything.\n\nExit status: 0 the process is faster, or --dry-run found a layout; 1 it is as it was; 2 error."
 )]
 pub struct Args {
     /// The process
     #[arg(short, long, required_unless_present_any = ["apply", "kernel"], conflicts_with = "apply")]
     pid: Option<Pid>,
     /// The running kernel: what --root or --only name (see `fettle kernel tune`)
-    #[arg(long, conflicts_with_all = ["pid", "apply", "save", "profile", "samples", "lib", "passes", "watch", "dry_run", "shuffle", "alone"])]
+    #[arg(long, conflicts_with_all = ["pid", "apply", "samples", "lib", "passes", "dry_run", "shuffle", "alone"])]
     kernel: bool,
+    /// Afterwards tune the running kernel for the same work, and compare both together with neither (needs root)
+    #[arg(long, requires_all = ["pid", "work"], conflicts_with_all = ["keep", "watch", "dry_run", "recheck", "shuffle", "samples"])]
+    with_kernel: bool,
     /// Keep what was counted in this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -131,12 +134,15 @@ impl Args {
             root: self.root.clone(),
             only: only.collect::<anyhow::Result<Vec<_>>>()?.concat(),
             hot: self.hot,
+            save: self.save.clone(),
+            profile: self.profile.clone(),
             time: self.time,
             work_counter: self.work.clone(),
             rounds: u16::try_from(self.rounds).context("--rounds: too many")?,
             max_rounds: u16::try_from(self.max_rounds).context("--max-rounds: too many")?,
             turn: self.turn,
             no_compare: self.keep,
+            watch: self.watch,
             json: self.json,
         })
     }
@@ -219,7 +225,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.recheck {
         return recheck(args, &process, (&folder, &audit), (&options.measure, stop));
     }
-    let _claim = leftovers::clear(&folder, &process, args.alone)?;
+    let claim = leftovers::clear(&folder, &process, args.alone)?;
     fettle_tune::lower_priority();
     if let Some(seed) = args.shuffle {
         return shuffle(args, seed, (&process, &folder), &options.wanted, stop);
@@ -239,9 +245,35 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     });
     let outcome = outcome.map_err(|error| explained(&folder, &process, error))?;
     printed?;
+    if args.with_kernel {
+        drop(claim);
+        return with_kernel(args, &process, &folder, outcome.kept);
+    }
     // A dry run that decided something did what it was asked for.
     let done = outcome.kept || (args.dry_run && !outcome.decided.is_empty());
     Ok(ExitCode::from(u8::from(!done)))
+}
+
+/// Tunes the kernel for a process's work, too.
+fn with_kernel(
+    args: &Args,
+    process: &Process,
+    folder: &Path,
+    is_tuned: bool,
+) -> anyhow::Result<ExitCode> {
+    // Root and names are the process's; what the kernel runs meanwhile is seen by its tracer.
+    let of_kernel = crate::kernel::TuneArgs {
+        root: None,
+        only: Vec::new(),
+        save: None,
+        profile: None,
+        ..args.of_kernel()?
+    };
+    if is_tuned {
+        crate::kernel::tune_with(&of_kernel, process, (folder, args.alone))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    crate::kernel::tune(&of_kernel)
 }
 
 /// Compares once more what is installed.

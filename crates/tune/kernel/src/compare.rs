@@ -29,9 +29,21 @@ pub struct Turns {
 ///
 /// When the work cannot be counted, or none is done.
 pub fn compare(installed: &mut Installed, turns: &Turns) -> Result<Measured> {
+    compare_by(turns, &mut |new| write(installed, new))
+}
+
+/// Changes to original text by `false` and to rewritten text by `true`.
+pub type Switch<'a> = &'a mut dyn FnMut(bool) -> Result<()>;
+
+/// Compares whatever `switch` changes; rewritten text is in place now, and is again afterwards.
+///
+/// # Errors
+///
+/// When the work cannot be counted, or none is done, or `switch` fails.
+pub fn compare_by(turns: &Turns, switch: Switch<'_>) -> Result<Measured> {
     let mut rounds = Vec::new();
-    let taken = take_rounds(installed, turns, &mut rounds);
-    write(installed, true)?;
+    let taken = take_rounds(switch, turns, &mut rounds);
+    switch(true)?;
     taken?;
     if rounds.len() < LEAST_ROUNDS {
         let what =
@@ -43,12 +55,12 @@ pub fn compare(installed: &mut Installed, turns: &Turns) -> Result<Measured> {
 
 /// Takes rounds until they have shown enough.
 fn take_rounds(
-    installed: &mut Installed,
+    switch: Switch<'_>,
     turns: &Turns,
     rounds: &mut Vec<(f64, f64)>,
 ) -> Result<()> {
     for number in 0..turns.rounds.enough.max(turns.rounds.most) {
-        rounds.extend(take_round(installed, turns, number % 2 == 1)?);
+        rounds.extend(take_round(switch, turns, number % 2 == 1)?);
         let is_over = |rounds: &Vec<_>| turns.rounds.are_over(&evaluate(rounds, WorkUnit::Given));
         if !rounds.is_empty() && is_over(rounds) {
             break;
@@ -59,13 +71,13 @@ fn take_rounds(
 
 /// What a unit of work costs by original and by rewritten text, where any was done.
 fn take_round(
-    installed: &mut Installed,
+    switch: Switch<'_>,
     turns: &Turns,
     begins_new: bool,
 ) -> Result<Option<(f64, f64)>> {
     let mut costs = [(0.0, 0); 2];
     for new in [begins_new, !begins_new, !begins_new, begins_new] {
-        write(installed, new)?;
+        switch(new)?;
         let before = (busy_ns()?, work_done(&turns.work)?);
         std::thread::sleep(turns.turn);
         let after = (busy_ns()?, work_done(&turns.work)?);
@@ -78,7 +90,12 @@ fn take_round(
     Ok(any.then(|| (old / old_work as f64, new / new_work as f64)))
 }
 
-fn write(installed: &mut Installed, new: bool) -> Result<()> {
+/// Writes the jumps to rewritten text, or the originals' bytes.
+///
+/// # Errors
+///
+/// When the kernel does not take them.
+pub fn write(installed: &mut Installed, new: bool) -> Result<()> {
     match new {
         true => installed.write_jumps(&|address| format!("{address:#x}"))?,
         false => installed.remove_jumps()?,

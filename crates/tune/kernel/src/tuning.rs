@@ -1,5 +1,6 @@
 //! Laying the kernel's hot code out anew: two passes of counting, a decision, a comparison.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fettle_image::LinkAddr;
@@ -20,6 +21,7 @@ use rustc_hash::FxHashMap;
 use crate::compare::{self, Turns};
 use crate::count::{Counting, Scope};
 use crate::emission::emit_checked;
+use crate::profile::{ByFunction, Fit, Profile};
 use crate::select::Selected;
 use crate::{Error, Result};
 
@@ -52,6 +54,8 @@ pub struct Options {
     pub share: f64,
     /// How long to count, in each of two passes.
     pub time: Duration,
+    /// Do not count: what was counted before.
+    pub profile: Option<Profile>,
     /// How to compare; without it, rewritten text stays.
     pub turns: Option<Turns>,
 }
@@ -65,6 +69,10 @@ pub enum Progress {
     Counting(usize, u8),
     /// So many ran.
     Ran(usize),
+    /// The profile fits so.
+    Fits(Fit),
+    /// What was counted is in this file.
+    Saved(PathBuf),
     /// So many are installed.
     Installed(usize),
 }
@@ -86,29 +94,63 @@ pub struct Outcome {
     pub installed: Option<Installed>,
 }
 
-/// Counts, lays out, installs, compares, keeps or reverts.
+/// What ran, and how often.
+#[derive(Debug)]
+pub struct Ran {
+    functions: Vec<KernelFunction>,
+    counts: ByFunction,
+}
+
+impl Ran {
+    /// Counts what is to be tuned, or takes it from a profile.
+    ///
+    /// # Errors
+    ///
+    /// When nothing that is to be tuned ran, or the profile is of other functions.
+    pub fn find(
+        lifter: &Lifter<'_>,
+        options: &Options,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Ran> {
+        if let Some(profile) = &options.profile {
+            let (functions, counts, fit) = profile.fit(lifter)?;
+            report(Progress::Fits(fit));
+            return Ok(Ran { functions, counts });
+        }
+        let (functions, seen) = match &options.what {
+            What::Names(names) => {
+                let selected = Selected::by_names(lifter, names)?;
+                (which_ran(lifter, selected, options, report)?, Seen::default())
+            }
+            What::Hot | What::Root(_) => which_were_seen(lifter, options, report)?,
+        };
+        let mut counts = count_blocks(lifter, &functions, options, report)?;
+        for function in &functions {
+            if let Some(counts) = counts.get_mut(&function.code.entry) {
+                add_targets(lifter.image(), function, &seen, counts);
+            }
+        }
+        Ok(Ran { functions, counts })
+    }
+
+    /// For another boot.
+    pub fn profile(&self, image: &Image, options: &Options) -> Profile {
+        let root = options.what.root().map(str::to_owned);
+        Profile::of(image, root, &self.functions, &self.counts)
+    }
+}
+
+/// Lays out what ran, installs, compares, keeps or reverts.
 ///
 /// # Errors
 ///
 /// When there is nothing to tune, or the kernel does not take rewritten text.
 pub fn tune(
     lifter: &Lifter<'_>,
+    Ran { functions: ran, counts }: Ran,
     options: &Options,
     report: &mut dyn FnMut(Progress),
 ) -> Result<Outcome> {
-    let (ran, seen) = match &options.what {
-        What::Names(names) => {
-            let selected = Selected::by_names(lifter, names)?;
-            (which_ran(lifter, selected, options, report)?, Seen::default())
-        }
-        What::Hot | What::Root(_) => which_were_seen(lifter, options, report)?,
-    };
-    let mut counts = count_blocks(lifter, &ran, options, report)?;
-    for function in &ran {
-        if let Some(counts) = counts.get_mut(&function.code.entry) {
-            add_targets(lifter.image(), function, &seen, counts);
-        }
-    }
     let (code, layout, exactness) = decide(&ran, &counts, options)?;
     let chosen = lay_out(&code, &layout);
     let wanted: FxHashMap<LinkAddr, ()> =

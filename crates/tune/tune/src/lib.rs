@@ -57,7 +57,7 @@ pub use module::{Module, Recipe};
 pub use osr::Seen;
 pub use patch_sites::Callers;
 pub use profile::{ByFunction, Fit, Saved, SavedFunction, Subject};
-pub use recheck::{Rechecked, recheck};
+pub use recheck::{Rechecked, recheck, switched};
 pub use rewritten::{LeftUnmodified, Reason, Rewritten};
 pub use several::Several;
 pub use state::{Audit, StateFolders};

@@ -110,6 +110,25 @@ pub fn measure_installed(
     measure(process_group, &|process| Ok(patch_set(process, codes, others)), plan, stop)
 }
 
+/// Lets `run` switch a process group, to rewritten text by `true` and back by `false`. Rewritten text is in place
+/// before and afterwards.
+///
+/// # Errors
+///
+/// When the processes cannot be switched.
+pub(crate) fn switched<T>(
+    process_group: &mut ProcessGroup<'_>,
+    patch_set_of: PatchSetOf<'_>,
+    run: impl FnOnce(&mut dyn FnMut(bool) -> Result<(), TuneError>) -> T,
+) -> Result<T, TuneError> {
+    let places = patch_set_of(process_group.leader)?.places(process_group.leader);
+    let mut switch =
+        Switch { process_group, patch_set_of, places, is_new: true, stops: Vec::new() };
+    let done = run(&mut |new| switch.turn(new));
+    switch.turn(true)?;
+    Ok(done)
+}
+
 /// Compares; rewritten text is in place in all of the process group, and is again afterwards.
 ///
 /// # Errors

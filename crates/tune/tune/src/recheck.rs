@@ -30,6 +30,38 @@ pub struct Rechecked {
     pub stuck: Vec<(Pid, String)>,
 }
 
+/// Lets `run` switch a process that an earlier run has tuned, to rewritten text by `true` and back by `false`,
+/// for a comparison of more than this process. Rewritten text is in place before and afterwards.
+///
+/// # Errors
+///
+/// As [`recheck`].
+pub fn switched<T>(
+    process: &Process,
+    folder: &Path,
+    alone: bool,
+    run: impl FnOnce(&mut dyn FnMut(bool) -> Result<(), TuneError>) -> T,
+) -> Result<T, TuneError> {
+    let (_claim, mut process_group) = claimed(process, folder, alone)?;
+    measure::switched(&mut process_group, &|process| patch_set(process, folder), run)
+}
+
+/// A process group that has rewritten text, which no other Fettle touches meanwhile.
+fn claimed<'a>(
+    process: &'a Process,
+    folder: &Path,
+    alone: bool,
+) -> Result<(Claim, ProcessGroup<'a>), TuneError> {
+    let others = if alone { Vec::new() } else { fettle_live::members_of(process) };
+    let claim = Claim::of(process.pid(), others.iter().map(|other| other.pid))?;
+    let process_group = ProcessGroup::of(process, alone);
+    if patch_set(process, folder)?.into.is_empty() {
+        let why = "Fettle has changed nothing in it: `fettle tune` without --recheck first";
+        return Err(TuneError::Unfit { pid: process.pid(), why: why.to_owned() });
+    }
+    Ok((claim, process_group))
+}
+
 /// Compares the rewritten text that a process has with its original text, and reverts it unless it is
 /// faster.
 ///
@@ -44,14 +76,8 @@ pub fn recheck(
     alone: bool,
     stop: Stop<'_>,
 ) -> Result<Rechecked, TuneError> {
-    let others = if alone { Vec::new() } else { fettle_live::members_of(process) };
-    let _claim = Claim::of(process.pid(), others.iter().map(|other| other.pid))?;
+    let (_claim, mut process_group) = claimed(process, folder, alone)?;
     work::try_work(process.pid(), &plan.work)?;
-    let mut process_group = ProcessGroup::of(process, alone);
-    if patch_set(process, folder)?.into.is_empty() {
-        let why = "Fettle has changed nothing in it: `fettle tune` without --recheck first";
-        return Err(TuneError::Unfit { pid: process.pid(), why: why.to_owned() });
-    }
     let measured =
         measure::measure(&mut process_group, &|process| patch_set(process, folder), plan, stop)?;
     let kept = measured.is_gain();

@@ -8,20 +8,18 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use fettle_kernel_emit::Counting;
-use fettle_kernel_lift::Lifter;
 use fettle_kernel_live::journal::Journal;
 use fettle_kernel_live::{Error, Installed, State, Status, check, load};
-use fettle_kernel_tune::compare::Turns;
-use fettle_kernel_tune::{Options, Outcome, Progress, What, tune as tuning};
-use fettle_tune::Rounds;
 use serde_json::json;
 
 use crate::mode::ModeArg;
 use crate::output::{self, plural};
 
 mod counts;
+mod tuning;
 
 pub use counts::count;
+pub use tuning::{TuneArgs, tune, tune_with};
 
 use fettle_types::parse_time;
 
@@ -56,7 +54,7 @@ enum Command {
     Count(CountArgs),
     /// Lay hot code of the kernel out anew, compare, keep what is faster for certain
     #[command(
-        after_help = "Examples:\n  fettle kernel tune --root tcp_v4_rcv --work-counter 'cat /var/lib/server/requests'\n  fettle kernel tune --only 'vfs_*,pipe_*' --no-compare"
+        after_help = "Examples:\n  fettle kernel tune --root tcp_v4_rcv --work-counter 'cat /var/lib/server/requests'\n  fettle kernel tune --only 'vfs_*,pipe_*' --no-compare\n  fettle kernel tune --save kernel.profile --work-counter 'cat /var/lib/server/requests' --watch 10m\n  fettle kernel tune --profile kernel.profile --no-compare"
     )]
     Tune(TuneArgs),
     /// Take all rewritten text out of the kernel
@@ -131,43 +129,6 @@ impl CountMode {
     }
 }
 
-/// Arguments of `fettle kernel tune`.
-#[derive(ClapArgs, Debug)]
-pub struct TuneArgs {
-    /// Only this function and all that it leads to
-    #[arg(long, value_name = "FUNCTION")]
-    pub root: Option<String>,
-    /// Only functions with these names, with * and ?
-    #[arg(long, value_name = "PATTERN", value_delimiter = ',', conflicts_with = "root")]
-    pub only: Vec<String>,
-    /// Hot is what runs in more than this share of the root's calls
-    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
-    pub hot: f64,
-    /// Count for so long in each of two passes
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s")]
-    pub time: Duration,
-    /// A command that prints a number which grows with the work to tune for
-    #[arg(long, value_name = "COMMAND", required_unless_present = "no_compare")]
-    pub work_counter: Option<String>,
-    /// Compare in so many rounds: original, rewritten, rewritten, original; in fewer if the answer
-    /// is clear earlier, in up to --max-rounds if a gain is likely and not certain
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    #[arg(value_parser = clap::value_parser!(u16).range(5..=1000))]
-    pub rounds: u16,
-    /// The most rounds
-    #[arg(long, value_name = "N", default_value_t = 60)]
-    pub max_rounds: u16,
-    /// Each turn of a round takes so long
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "500ms")]
-    pub turn: Duration,
-    /// Do not compare: leave the rewritten text in place
-    #[arg(long, conflicts_with = "work_counter")]
-    pub no_compare: bool,
-    /// Print as JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// Runs `fettle kernel`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
@@ -198,119 +159,6 @@ fn check_kernel(json: bool) -> anyhow::Result<ExitCode> {
     };
     output::print(&format!("{text}\n"))?;
     Ok(ExitCode::from(u8::from(outcome.is_err())))
-}
-
-/// Lays hot code of the kernel out anew.
-pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
-    if args.work_counter.is_none() && !args.no_compare {
-        bail!(
-            "--work-counter is needed to compare; --no-compare leaves the rewritten text in place"
-        );
-    }
-    let image = fettle_kernel_live::image()?;
-    check::check(&image)?;
-    let lifter = Lifter::new(&image);
-    let turns = args.work_counter.as_ref().map(|work| Turns {
-        work: work.clone(),
-        rounds: Rounds { enough: args.rounds.into(), most: args.max_rounds.into() },
-        turn: args.turn,
-    });
-    if let Some(turns) = &turns {
-        // Before anything is changed.
-        fettle_kernel_tune::compare::work_done(&turns.work)?;
-    }
-    let options = Options {
-        what: match &args.root {
-            Some(root) => What::Root(root.clone()),
-            None if args.only.is_empty() => What::Hot,
-            None => What::Names(args.only.clone()),
-        },
-        share: args.hot,
-        time: args.time,
-        turns,
-    };
-    let talk = !args.json;
-    let outcome = tuning(&lifter, &options, &mut |progress| {
-        if talk {
-            say!("fettle: {}", progress_as_text(&progress));
-        }
-    })?;
-    match args.json {
-        true => output::print(&format!("{}\n", outcome_as_json(&outcome)))?,
-        false => output::print(&outcome_as_text(&outcome))?,
-    }
-    Ok(if outcome.installed.is_some() { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-fn progress_as_text(progress: &Progress) -> String {
-    match progress {
-        Progress::Counting(count, pass) => {
-            let functions = plural(*count as u64, "function", "functions");
-            format!("pass {pass} of 2: counting {functions} of the kernel")
-        }
-        Progress::Watching => {
-            "pass 1 of 2: the kernel's tracer sees which functions run".to_string()
-        }
-        Progress::Ran(count) => {
-            format!("{} ran", plural(*count as u64, "function", "functions"))
-        }
-        Progress::Installed(count) => {
-            format!("{} laid out and installed", plural(*count as u64, "function", "functions"))
-        }
-    }
-}
-
-fn outcome_as_text(outcome: &Outcome) -> String {
-    let (before, after) = (&outcome.chosen.before, &outcome.chosen.after);
-    let per_thousand = |cost: &fettle_tune::Modelled| {
-        cost.cost.misses as f64 * 1000.0 / cost.cost.insns.max(1) as f64
-    };
-    let mut text = format!(
-        "{}: {:.1} KB hot of {:.1} KB; by the model {:.2} misses per thousand instructions, now {:.2}\n",
-        plural(outcome.functions.len() as u64, "function", "functions"),
-        outcome.bytes.0 as f64 / 1024.0,
-        outcome.bytes.1 as f64 / 1024.0,
-        per_thousand(before),
-        per_thousand(after),
-    );
-    if let Some(measured) = &outcome.measured {
-        text.push_str(&format!(
-            "{}; rewritten text: {}\n",
-            crate::measured::verdict(measured),
-            measured.percent()
-        ));
-    }
-    text.push_str(match outcome.installed {
-        Some(_) => "it stays installed; `fettle undo --kernel` takes it out\n",
-        None => "it is not faster for certain: reverted\n",
-    });
-    text
-}
-
-fn outcome_as_json(outcome: &Outcome) -> serde_json::Value {
-    let model = |modelled: &fettle_tune::Modelled| json!({ "misses": modelled.cost.misses, "instructions": modelled.cost.insns });
-    let measured = outcome.measured.as_ref().map(|measured| {
-        json!({
-            "verdict": measured.verdict().code(),
-            "within": measured.within(),
-            "ratio": measured.ratio,
-            "low": measured.low,
-            "high": measured.high,
-            "rounds": measured.ratios.len(),
-        })
-    });
-    json!({
-        "version": JSON_VERSION,
-        "functions": outcome.functions,
-        "hot_bytes": outcome.bytes.0,
-        "text_bytes": outcome.bytes.1,
-        "edges": outcome.exactness.edges,
-        "edges_exact": outcome.exactness.exact,
-        "model_before": model(&outcome.chosen.before),
-        "model_after": model(&outcome.chosen.after),
-        "measured": measured,
-        "installed": outcome.installed.is_some(),
-    })
 }
 
 /// Takes all rewritten text out of the kernel.
