@@ -122,6 +122,24 @@ static struct notifier modules = {.call = module_changes};
 // Before all others, which would take the breakpoint for a mistake.
 static struct notifier breakpoints = {.call = at_breakpoint, .priority = 0x7ffffff0};
 
+static void let_modules_go(u64 count) {
+    while (count) module_put((void *)held_modules[--count].module);
+}
+
+// Takes a reference to each module that originals lie in, if it is still the one that the plan was made for.
+static int hold_modules(void) {
+    for (u64 i = 0; i < facts.held_modules; i++) {
+        const struct held *held = &held_modules[i];
+        __rcu_read_lock();
+        int is_held = find_module(held->name) == (void *)held->module && try_module_get((void *)held->module);
+        __rcu_read_unlock();
+        if (is_held) continue;
+        let_modules_go(i);
+        return -ENOENT;
+    }
+    return 0;
+}
+
 int init_module(void) {
     __mutex_init(lock, "fettle", lock_key);
     status.patches = facts.patches;
@@ -130,8 +148,10 @@ int init_module(void) {
     status.cpus = nr_cpu_ids;
     status.cpu_counters = facts.cpu_counters;
     status.shared_counters = facts.shared_counters;
-    int failed = register_die_notifier(&breakpoints);
+    int failed = hold_modules();
     if (failed) return failed;
+    failed = register_die_notifier(&breakpoints);
+    if (failed) goto no_breakpoints;
     failed = register_module_notifier(&modules);
     if (failed) goto no_modules;
     file = proc_create("fettle", 0600, 0, control_operations);
@@ -140,6 +160,8 @@ int init_module(void) {
     unregister_module_notifier(&modules);
 no_modules:
     unregister_die_notifier(&breakpoints);
+no_breakpoints:
+    let_modules_go(facts.held_modules);
     return failed;
 }
 
@@ -154,4 +176,5 @@ void cleanup_module(void) {
     }
     mutex_unlock(lock);
     unregister_die_notifier(&breakpoints);
+    let_modules_go(facts.held_modules);
 }

@@ -3,8 +3,8 @@
 // It is compiled without the kernel's headers, when Fettle itself is built, and has to fit kernels that
 // did not exist then. So it knows no structure of the kernel: the module writer (crates/kernel/kernel-live)
 // takes offsets of fields from the kernel's BTF, addresses of functions from its symbols, and puts both
-// into the module. Three layouts are ABI between the two and stand in this file: `facts`, `patch`,
-// `origin`. Two more are between the core and its client: `status` and `command`.
+// into the module. Four layouts are ABI between the two and stand in this file: `facts`, `patch`,
+// `origin`, `held`. Two more are between the core and its client: `status` and `command`.
 #pragma once
 
 typedef unsigned char u8;
@@ -13,6 +13,7 @@ typedef int s32;
 typedef unsigned long u64;
 typedef long s64;
 
+#define ENOENT 2
 #define EAGAIN 11
 #define EBUSY 16
 #define EINVAL 22
@@ -31,6 +32,7 @@ struct facts {
     u64 die_regs, regs_ip;
     u64 patches, origins;
     u64 cpu_counters, shared_counters;
+    u64 held_modules;
 };
 
 // A jump from behind an original's fentry nop to behind its copy's.
@@ -47,6 +49,12 @@ struct patch {
 struct origin {
     u32 at;  // from text_begin
     s32 original;
+};
+
+// A module that originals lie in. Their static keys and tables are in its memory, so it must not go.
+struct held {
+    u64 module;
+    u8 name[56];
 };
 
 enum state {
@@ -89,6 +97,7 @@ struct command {
 extern struct facts facts;
 extern struct patch patches[];
 extern const struct origin origins[];
+extern const struct held held_modules[];
 extern u8 text_begin[], text_end[];
 extern u64 cpu_counters[];  // an offset in each processor's own memory
 extern u64 shared_counters[];
@@ -120,6 +129,9 @@ extern void *proc_create(const char *, u32 mode, void *parent, const void *opera
 extern void proc_remove(void *);
 extern s64 simple_read_from_buffer(void *to, u64 count, s64 *position, const void *from, u64 bytes);
 extern s64 simple_write_to_buffer(void *to, u64 bytes, s64 *position, const void *from, u64 count);
+extern void *find_module(const void *name);
+extern u8 try_module_get(void *module);
+extern void module_put(void *module);
 extern int register_die_notifier(void *), unregister_die_notifier(void *);
 extern int register_module_notifier(void *), unregister_module_notifier(void *);
 

@@ -261,6 +261,47 @@ case_watched() {
     result watched-bytes "$before" "$(text_sum)"
 }
 
+# Where the text of a module's functions begins and ends.
+sum_of_module() { # MODULE
+    names=$(grep -E " [tT] ext4_.*\\[$1\\]" /proc/kallsyms | sort | awk '{print $3}')
+    peek sum "$(echo "$names" | head -n 1)" "$(echo "$names" | tail -n 1)"
+}
+
+# The functions of a module: counted, laid out with those of the kernel; the module stays as long as that.
+case_modules() {
+    for name in crc16 mbcache jbd2 crc32c_generic ext4 loop; do insmod /modules/$name.ko; done
+    mkdir -p /mnt
+    mount -o loop /ext4.img /mnt
+    loads 20 >/dev/null
+    dd if=/dev/zero of=/mnt/warm bs=4096 count=50 conv=fsync 2>/dev/null
+    before=$(text_sum) module_before=$(sum_of_module ext4)
+    fettle kernel count 'ext4_*,__ext4_*,jbd2_*' --json -- dd if=/dev/zero of=/mnt/counted bs=4096 count=300 conv=fsync \
+        >/tmp/counts 2>/tmp/said
+    result module-counted 300 "$(calls_of /tmp/counts ext4_file_write_iter)"
+    at_least module-journal 1 "$(calls_of /tmp/counts jbd2_journal_stop)"
+    (while [ ! -e /tmp/stop ]; do dd if=/dev/zero of=/mnt/loop bs=4096 count=100 2>/dev/null; rm /mnt/loop; done) &
+    loading=$!
+    fettle kernel tune --only 'ext4_*,__ext4_*,jbd2_*,vfs_write,ksys_write' --time 2 --no-compare --json >/tmp/out 2>/tmp/said
+    result module-tuned 0 $?
+    at_least module-functions 30 "$(tr ',' '\n' </tmp/out | grep -c 'ext4_')"
+    dd if=/dev/urandom of=/mnt/random bs=4096 count=200 2>/dev/null
+    sum=$(md5sum </mnt/random)
+    touch /tmp/stop
+    wait $loading
+    rm -f /tmp/stop
+    sync
+    umount /mnt
+    result module-stays busy "$(rmmod ext4 2>/dev/null && echo gone || echo busy)"
+    mount -o loop /ext4.img /mnt
+    result module-content "$sum" "$(md5sum </mnt/random)"
+    fettle undo --kernel >/dev/null
+    result module-bytes "$before $module_before" "$(text_sum) $(sum_of_module ext4)"
+    umount /mnt
+    result module-goes gone "$(rmmod ext4 2>/dev/null && echo gone || echo busy)"
+    fettle kernel count 'ext4_*' --duration 1s >/tmp/out 2>&1
+    result module-gone "2 1" "$? $(wc -l </tmp/out)"
+}
+
 # A client that is killed leaves the kernel as it was.
 case_killed() {
     before=$(text_sum)

@@ -50,6 +50,25 @@ impl Kernel {
         Ok(Kernel::from_suite(meta)?.1)
     }
 
+    /// One of its modules, by name.
+    pub fn module(&self, name: &str) -> Result<PathBuf> {
+        let place = self.image.parent().context("the image lies in a folder")?;
+        let found = proc::output_of(
+            Command::new("find").arg(modules_of(place)).args(["-name", &format!("{name}.ko*")]),
+        )?;
+        let found = found
+            .lines()
+            .next()
+            .with_context(|| format!("{} has no module {name}", self.release))?;
+        match found.strip_suffix(".xz") {
+            None => Ok(PathBuf::from(found)),
+            Some(plain) => {
+                proc::output_of(Command::new("xz").args(["-df", found]))?;
+                Ok(PathBuf::from(plain))
+            }
+        }
+    }
+
     fn from_suite(meta: &str) -> Result<(Suite, Kernel)> {
         apt::ensure(&NEEDED.map(String::from))?;
         let (suite, meta) = match meta.split_once('/') {
@@ -60,7 +79,7 @@ impl Kernel {
         let headers = PathBuf::from(format!("/usr/src/linux-headers-{release}"));
         let place = repo::target_folder(&format!("guest/{release}"))?;
         let image = place.join(format!("vmlinuz-{release}"));
-        if !image.exists() {
+        if !image.exists() || !modules_of(&place).exists() {
             unpack(&suite, &place, &release, &image)?;
         }
         Ok((suite, Kernel { release, image, headers }))
@@ -122,9 +141,17 @@ fn release_of(suite: &Suite, meta: &str) -> Result<String> {
 fn unpack(suite: &Suite, place: &Path, release: &str, image: &Path) -> Result<()> {
     let partial = place.join("partial");
     unpack_package(suite, place, &format!("linux-image-{release}"), &partial)?;
+    let modules = modules_of(place);
+    if !modules.exists() {
+        std::fs::rename(partial.join(format!("lib/modules/{release}/kernel")), modules)?;
+    }
     std::fs::rename(partial.join(format!("boot/vmlinuz-{release}")), image)?;
-    // The rest are modules that no guest loads.
     Ok(std::fs::remove_dir_all(&partial)?)
+}
+
+/// Where a kernel's modules are, beside its image.
+fn modules_of(place: &Path) -> PathBuf {
+    place.join("modules")
 }
 
 /// Fetches a package into `place` and unpacks it to `root`, without installing it.

@@ -78,6 +78,7 @@ pub fn run(options: &Options) -> Result<Score> {
     let seed = options.seed.unwrap_or(clock.subsec_nanos());
     println!("kernel-live: {}, seed {seed}", kernel.release);
     let files = files(options.binary.as_deref())?;
+    put_modules(&kernel, &files)?;
     let times = if options.brief { 1 } else { options.times };
     let ways = if options.brief { "undo" } else { "undo rmmod" };
     let cases = [
@@ -91,11 +92,18 @@ pub fn run(options: &Options) -> Result<Score> {
         ("compared", String::new()),
         ("profile", String::new()),
         ("watched", String::new()),
+        ("modules", String::new()),
         ("again", format!("{times} {seed}")),
     ];
     let is_wanted = |name: &str| match options.cases.is_empty() {
         // A few minutes have no room for these.
-        true => !(options.brief && matches!(name, "modes" | "root" | "compared" | "profile" | "watched")),
+        true => {
+            !(options.brief
+                && matches!(
+                    name,
+                    "modes" | "root" | "compared" | "profile" | "watched" | "modules"
+                ))
+        }
         false => options.cases.iter().any(|case| case == name),
     };
     let mut shown = String::new();
@@ -115,6 +123,19 @@ pub fn run(options: &Options) -> Result<Score> {
         println!("{shown}");
     }
     Ok(Score::of("kernel-live", &kernel.release, &shown))
+}
+
+/// Modules whose functions are counted and laid out, in the order in which they are loaded, and a file system for
+/// them.
+fn put_modules(kernel: &Kernel, files: &Files) -> Result<()> {
+    apt::ensure(&["e2fsprogs".to_string(), "xz-utils".to_string()])?;
+    for name in ["crc16", "mbcache", "jbd2", "crc32c_generic", "ext4", "loop"] {
+        files.put_file(&kernel.module(name)?, &format!("modules/{name}.ko"))?;
+    }
+    let disk = repo::target_folder("kernel-live")?.join("ext4.img");
+    let _ = std::fs::remove_file(&disk);
+    proc::output_of(Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(&disk).arg("16M"))?;
+    files.put_file(&disk, "ext4.img")
 }
 
 /// The kernel's tracer writes to all functions, which processors of several threads do not survive.

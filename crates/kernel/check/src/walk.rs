@@ -112,7 +112,7 @@ impl<'a, 'o> Walk<'a, 'o> {
         let image = self.original.image;
         let known = image.functions.starting(of.original);
         let right = known.is_some_and(|f| f.size() == of.size)
-            && image.symbols.at(of.original).iter().any(|symbol| *symbol.name == *of.name)
+            && image.is_named(of.original, &of.name)
             && self.new.part(of.entry).is_some()
             && !image.blacklist.contains(of.original);
         if !right {

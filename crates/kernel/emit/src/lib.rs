@@ -17,7 +17,7 @@ mod place;
 
 use fettle_kernel_image::Image;
 use fettle_kernel_lift::{KernelFunction, Lifter, Reason, Skipped};
-use fettle_kernel_plan::{EntryPatch, Function, Plan};
+use fettle_kernel_plan::{EntryPatch, Function, HeldModule, Plan};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -133,6 +133,7 @@ pub fn emit(
         release: lifter.image().release.clone(),
         parts: parts.collect(),
         functions: Vec::new(),
+        modules: held(lifter.image(), chosen.iter().map(|(function, _)| function.entry())),
         counters: first,
     };
     emission.plan.functions = chosen
@@ -146,6 +147,17 @@ pub fn emit(
         .flat_map(|(i, (function, _))| labels.blocks_of(i, function.entry()))
         .collect();
     emission
+}
+
+/// The modules that these functions lie in.
+fn held(image: &Image, entries: impl Iterator<Item = u64>) -> Vec<HeldModule> {
+    let mut modules: Vec<HeldModule> = entries
+        .filter_map(|entry| image.module_at(entry))
+        .map(|module| HeldModule { name: module.name.to_string(), address: module.address })
+        .collect();
+    modules.sort_by(|a, b| a.name.cmp(&b.name));
+    modules.dedup();
+    modules
 }
 
 fn skipped(function: &KernelFunction, reason: Reason, at: u64) -> Skipped {

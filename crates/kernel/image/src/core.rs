@@ -21,6 +21,21 @@ struct Segment {
     offset: u64,
 }
 
+/// A piece of the kernel's memory.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub start: u64,
+    pub bytes: Vec<u8>,
+}
+
+impl Memory {
+    /// The bytes from `address` on, if it has so many.
+    pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
+        let from = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        self.bytes.get(from..from.checked_add(length)?)
+    }
+}
+
 /// An ELF core file.
 #[derive(Debug)]
 pub struct Core<R> {

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::symbols::Symbols;
+use crate::symbols::{Symbol, Symbols};
 
 /// The call of the tracer that gcc puts to a function's begin (`-mfentry`), as the running kernel has it:
 /// a nop of five bytes.
@@ -55,8 +55,12 @@ pub struct Functions(Vec<FunctionRange>);
 impl Functions {
     /// The functions of `text`, which begins at `at`, by their symbols.
     pub fn find(symbols: &Symbols, text: &[u8], at: u64) -> Functions {
+        Functions::among(symbols.all(), text, at)
+    }
+
+    /// The same by symbols in order of address.
+    pub fn among(all: &[Symbol], text: &[u8], at: u64) -> Functions {
         let end = at.saturating_add(text.len() as u64);
-        let all = symbols.all();
         let from = all.partition_point(|symbol| symbol.address < at);
         let inside = &all[from..all.partition_point(|symbol| symbol.address < end)];
         let mut functions = Vec::new();
@@ -81,6 +85,12 @@ impl Functions {
             });
         }
         Functions(functions)
+    }
+
+    /// Takes others in.
+    pub fn extend(&mut self, others: Functions) {
+        self.0.extend(others.0);
+        self.0.sort_by_key(|function| function.range.start);
     }
 
     /// All of them.

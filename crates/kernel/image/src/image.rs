@@ -1,16 +1,18 @@
 //! All of it together.
 
 use std::io::{Read, Seek};
+use std::ops::Range;
 
 use fettle_btf::Btf;
 
 use crate::blacklist::Blacklist;
 use crate::bytes::u64_at;
-use crate::core::Core;
+use crate::core::{Core, Memory};
 use crate::error::Error;
 use crate::functions::{FunctionRange, Functions};
+use crate::modules::{Layout, Module};
 use crate::orc::Orc;
-use crate::symbols::Symbols;
+use crate::symbols::{Symbol, Symbols};
 use crate::tables::{Raw, Tables};
 
 /// What a kernel's image is read from.
@@ -45,10 +47,14 @@ pub struct Image {
     pub orc: Orc,
     /// Text that is left unmodified.
     pub blacklist: Blacklist,
-    memory: Vec<u8>,
-    start: u64,
-    text: std::ops::Range<u64>,
-    sealed: std::ops::Range<u64>,
+    /// Modules whose text is among it, by address.
+    pub modules: Vec<Module>,
+    /// Modules whose text cannot be read, and why.
+    pub unreadable: Vec<(Box<str>, Error)>,
+    /// The kernel's own, then those of modules.
+    memory: Vec<Memory>,
+    text: Vec<Range<u64>>,
+    sealed: Vec<Range<u64>>,
     /// Where `struct static_key` has its type.
     key_type: u64,
 }
@@ -80,7 +86,8 @@ impl Image {
         let (start, end) = (address("_text")?, address("_end")?);
         let text = address("_stext")?..address("_etext")?;
         let sealed = address("__start_ro_after_init")?..address("__end_ro_after_init")?;
-        let memory = Core::new(sources.core)?.read(start, end)?;
+        let mut core = Core::new(sources.core)?;
+        let memory = core.read(start, end)?;
         let slice = |from: u64, to: u64, what| {
             let bounds = from.checked_sub(start).zip(to.checked_sub(start));
             bounds
@@ -102,31 +109,82 @@ impl Image {
         let orc = Orc::parse(starts.bytes, starts.at, rows.bytes)?;
         let functions =
             Functions::find(&symbols, slice(text.start, text.end, "functions")?, text.start);
-        Ok(Image {
+        let mut image = Image {
             release: sources.release.trim().to_string(),
             key_type: types.field("static_key", "type")?.offset.into(),
             functions,
             tables,
             orc,
             blacklist: Blacklist::parse(sources.blacklist),
+            modules: Vec::new(),
+            unreadable: Vec::new(),
             symbols,
             types,
-            start,
-            text,
-            sealed,
-            memory,
-        })
+            text: vec![text],
+            sealed: vec![sealed],
+            memory: vec![Memory { start, bytes: memory }],
+        };
+        image.read_modules(&mut core)?;
+        Ok(image)
+    }
+
+    /// Takes the text of modules in. Those that cannot be read are left out.
+    fn read_modules<R: Read + Seek>(&mut self, core: &mut Core<R>) -> Result<(), Error> {
+        if self.symbols.modules().is_empty() {
+            return Ok(());
+        }
+        let layout = Layout::find(&self.types)?;
+        for (name, symbols) in self.symbols.modules() {
+            match layout.read(core, name, symbols) {
+                Ok(None) => {}
+                Ok(Some(loaded)) => {
+                    self.functions.extend(loaded.functions);
+                    self.tables.extend(loaded.tables);
+                    self.orc.extend(&loaded.orc);
+                    self.text.push(loaded.module.text.clone());
+                    self.sealed.push(loaded.sealed);
+                    self.memory.extend(loaded.memory);
+                    self.modules.push(loaded.module);
+                }
+                Err(why) => self.unreadable.push((name.clone(), why)),
+            }
+        }
+        self.modules.sort_by_key(|module| module.text.start);
+        // Few addresses are looked up in modules, and the kernel's own piece stays the first.
+        self.memory[1..].sort_by_key(|memory| memory.start);
+        Ok(())
+    }
+
+    /// The module that has this address among its text.
+    pub fn module_at(&self, address: u64) -> Option<&Module> {
+        let behind = self.modules.partition_point(|module| module.text.start <= address);
+        self.modules.get(behind.checked_sub(1)?).filter(|found| found.text.contains(&address))
+    }
+
+    /// Whether something of that name begins at `address`, in the kernel or a module.
+    pub fn is_named(&self, address: u64, name: &str) -> bool {
+        let is_it = |symbol: &Symbol| symbol.address == address && &*symbol.name == name;
+        match self.module_at(address) {
+            Some(module) => {
+                self.symbols.modules().get(&module.name).is_some_and(|all| all.iter().any(is_it))
+            }
+            None => self.symbols.at(address).iter().any(is_it),
+        }
     }
 
     /// Where the kernel begins, `_text`: in each boot elsewhere.
     pub fn start(&self) -> u64 {
-        self.start
+        self.memory[0].start
     }
 
     /// The bytes from `address` on, if the image has so many.
     pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
-        let from = usize::try_from(address.checked_sub(self.start)?).ok()?;
-        self.memory.get(from..from.checked_add(length)?)
+        let own = self.memory[0].bytes(address, length);
+        own.or_else(|| {
+            let behind = self.memory[1..].partition_point(|memory| memory.start <= address);
+            // Behind the kernel's own.
+            self.memory.get(behind).filter(|_| behind > 0)?.bytes(address, length)
+        })
     }
 
     /// The eight bytes at `address` as a number.
@@ -134,15 +192,15 @@ impl Image {
         u64_at(self.bytes(address, 8)?, 0)
     }
 
-    /// Whether `address` lies in the kernel's text, that of its init sections not included.
+    /// Whether `address` lies in the kernel's text or a module's, that of their start not included.
     pub fn is_text(&self, address: u64) -> bool {
-        self.text.contains(&address)
+        self.text.iter().any(|text| text.contains(&address))
     }
 
     /// Whether `address` lies in what the kernel may only write while it boots: static keys there no
     /// longer change.
     pub fn is_sealed(&self, address: u64) -> bool {
-        self.sealed.contains(&address)
+        self.sealed.iter().any(|sealed| sealed.contains(&address))
     }
 
     /// The function of that name, if there is one and only one; by any of its symbols.

@@ -83,6 +83,14 @@ impl Orc {
         Ok(Orc { starts, rows: rows.iter().map(|row| Row(*row)).collect() })
     }
 
+    /// Takes the table of a module in, whose text lies apart.
+    pub fn extend(&mut self, other: &Orc) {
+        let Some(first) = other.starts.first() else { return };
+        let at = self.starts.partition_point(|start| start < first);
+        self.starts.splice(at..at, other.starts.iter().copied());
+        self.rows.splice(at..at, other.rows.iter().copied());
+    }
+
     /// The row that holds at `address`.
     pub fn at(&self, address: u64) -> Option<Row> {
         let behind = self.starts.partition_point(|start| *start <= address);

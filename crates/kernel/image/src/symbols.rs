@@ -1,12 +1,12 @@
 //! The kernel's symbols, as `kallsyms` lists them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rustc_hash::FxBuildHasher;
 
 use crate::error::Error;
 
-/// A symbol of the kernel itself, not of a module.
+/// A symbol of the kernel, or of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// Its address in this boot.
@@ -28,16 +28,24 @@ impl Symbol {
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
     all: Vec<Symbol>,
+    modules: BTreeMap<Box<str>, Vec<Symbol>>,
     names: HashMap<Box<str>, Vec<u32>, FxBuildHasher>,
 }
 
 impl Symbols {
-    /// Parses the text of `kallsyms`. Lines of modules and lines that are none are left out.
+    /// Parses the text of `kallsyms`. Lines of modules are kept apart, lines that are none left out.
     ///
     /// # Errors
     /// If it has no address that is not zero.
     pub fn parse(text: &str) -> Result<Symbols, Error> {
-        let mut all: Vec<Symbol> = text.lines().filter_map(symbol).collect();
+        let (mut all, mut modules) = (Vec::new(), BTreeMap::<Box<str>, Vec<Symbol>>::new());
+        for (symbol, module) in text.lines().filter_map(symbol) {
+            match module {
+                None => all.push(symbol),
+                Some(module) => modules.entry(module.into()).or_default().push(symbol),
+            }
+        }
+        modules.values_mut().for_each(|of| of.sort_by_key(|symbol| symbol.address));
         if all.iter().all(|symbol| symbol.address == 0) {
             return Err(Error::NoAddresses);
         }
@@ -47,10 +55,15 @@ impl Symbols {
         for (i, symbol) in all.iter().enumerate() {
             names.entry(symbol.name.clone()).or_default().push(i as u32);
         }
-        Ok(Symbols { all, names })
+        Ok(Symbols { all, modules, names })
     }
 
-    /// All symbols by address.
+    /// The symbols of each module, by address.
+    pub fn modules(&self) -> &BTreeMap<Box<str>, Vec<Symbol>> {
+        &self.modules
+    }
+
+    /// All symbols of the kernel itself by address.
     pub fn all(&self) -> &[Symbol] {
         &self.all
     }
@@ -75,13 +88,21 @@ impl Symbols {
     }
 }
 
-fn symbol(line: &str) -> Option<Symbol> {
+/// A symbol, and the module that it is of.
+fn symbol(line: &str) -> Option<(Symbol, Option<&str>)> {
     let mut words = line.split_ascii_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok()?;
     let [kind] = *words.next()?.as_bytes() else { return None };
     let name = words.next()?.into();
-    // A fourth word is the module's name in brackets.
-    words.next().is_none().then_some(Symbol { address, kind, name })
+    let symbol = Symbol { address, kind, name };
+    match words.next() {
+        None => Some((symbol, None)),
+        // What has no `struct module`, as the programs of `[bpf]`, is none that is read.
+        Some(module) => {
+            let module = module.strip_prefix('[')?.strip_suffix(']')?;
+            Some((symbol, Some(module)))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -89,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_and_rubbish_are_left_out() {
+    fn modules_are_kept_apart_and_rubbish_is_left_out() {
         let text = "ffffffff81000010 t one\nffffffff81000000 T _text\nffffffff81000000 T _stext\n\
                     ffffffffc0000000 t far\t[ext4]\nrubbish\nffffffff81000020 t one\n12 tt x\n";
         let symbols = Symbols::parse(text).unwrap();
@@ -99,6 +120,7 @@ mod tests {
         assert_eq!(symbols.named("one").count(), 2);
         assert_eq!(symbols.at(0xffff_ffff_8100_0000).len(), 2);
         assert_eq!(symbols.address("far"), None);
+        assert_eq!(symbols.modules()["ext4"][0].address, 0xffff_ffff_c000_0000);
     }
 
     #[test]

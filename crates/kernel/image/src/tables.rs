@@ -140,12 +140,25 @@ impl Tables {
             static_calls: static_calls.collect(),
             bugs: bugs.collect(),
         };
-        // Jump labels are in order of their keys, and bugs in none.
-        tables.exceptions.sort_by_key(|entry| entry.at);
-        tables.jump_labels.sort_by_key(|entry| entry.at);
-        tables.static_calls.sort_by_key(|entry| entry.at);
-        tables.bugs.sort_by_key(|entry| entry.at);
+        tables.sort();
         Ok(tables)
+    }
+
+    /// Takes those of a module in.
+    pub fn extend(&mut self, others: Tables) {
+        self.exceptions.extend(others.exceptions);
+        self.jump_labels.extend(others.jump_labels);
+        self.static_calls.extend(others.static_calls);
+        self.bugs.extend(others.bugs);
+        self.sort();
+    }
+
+    /// Jump labels are in order of their keys, and bugs in none.
+    fn sort(&mut self) {
+        self.exceptions.sort_by_key(|entry| entry.at);
+        self.jump_labels.sort_by_key(|entry| entry.at);
+        self.static_calls.sort_by_key(|entry| entry.at);
+        self.bugs.sort_by_key(|entry| entry.at);
     }
 
     /// What happens to faults at `at`.

@@ -20,16 +20,17 @@ use crate::kernel::{Kernel, OPERATIONS};
 use crate::orc;
 
 /// The module's name, which stands behind symbols in stack traces.
-pub const NAME: &str = "fettle_kernel";
+pub const NAME: &str = fettle_kernel_image::modules::OWN;
 
 /// What the module says of itself. Copies of kernel text never leave the machine; the rest is Fettle's.
 const LICENSE: &str = "Dual MIT/GPL";
 
 /// What the core refers to and the writer defines; everything else is the kernel's.
-pub const DEFINED: [&str; 9] = [
+pub const DEFINED: [&str; 10] = [
     "facts",
     "patches",
     "origins",
+    "held_modules",
     "text_begin",
     "text_end",
     "cpu_counters",
@@ -40,6 +41,8 @@ pub const DEFINED: [&str; 9] = [
 
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 const INT3: u8 = 0xcc;
+/// Room for a module's name in `struct held` of the core, as `struct module` has it.
+const HELD_NAME: usize = 56;
 /// `incq %gs:disp32`, and the same with `sub %rax` and `add %rax`. With the first byte replaced by a lock it is
 /// `lock incq disp32`.
 const COUNT: [[u8; 5]; 3] = [
@@ -100,6 +103,7 @@ pub fn write(plan: &Plan, kernel: &Kernel, core: &Core, per_cpu: u32) -> Result<
     }
     writer.patches()?;
     writer.origins()?;
+    writer.held_modules()?;
     writer.facts();
     writer.about();
     writer.core(core)?;
@@ -467,13 +471,33 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// `struct held` of the core.
+    fn held_modules(&mut self) -> Result<()> {
+        let section = self.object.section(".rodata.held", SHT_PROGBITS, SHF_ALLOC, 8);
+        for module in &self.plan.modules {
+            let mut name = [0; HELD_NAME];
+            // One byte at least is left, which ends it.
+            let room = name[..HELD_NAME - 1].get_mut(..module.name.len());
+            let room = room.ok_or_else(|| {
+                Error::Unfit(format!("the module {}'s name is too long", module.name))
+            })?;
+            room.copy_from_slice(module.name.as_bytes());
+            let data = &mut self.object.get(section).data;
+            data.extend_from_slice(&module.address.to_le_bytes());
+            data.extend_from_slice(&name);
+        }
+        self.define("held_modules", section, 0, STT_OBJECT);
+        Ok(())
+    }
+
     /// `struct facts` of the core.
     fn facts(&mut self) {
         let section = self.object.section(".rodata.facts", SHT_PROGBITS, SHF_ALLOC, 8);
         let origins: usize = self.plan.parts.iter().map(|part| part.origins.len()).sum();
         let shared = self.counters.len() as u64 - u64::from(self.per_cpu);
         let patches = patched(self.plan).len() as u64;
-        let amounts = [patches, origins as u64, u64::from(self.per_cpu), shared];
+        let held = self.plan.modules.len() as u64;
+        let amounts = [patches, origins as u64, u64::from(self.per_cpu), shared, held];
         for value in self.kernel.fields.iter().chain(&amounts) {
             self.object.get(section).data.extend_from_slice(&value.to_le_bytes());
         }

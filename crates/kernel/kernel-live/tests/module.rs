@@ -98,6 +98,7 @@ fn plan() -> Plan {
             function("vfs_write", TEXT + 0x1000, 1),
         ],
         parts: vec![first, second, cold],
+        modules: Vec::new(),
         counters: 2,
     }
 }

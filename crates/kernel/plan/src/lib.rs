@@ -16,6 +16,8 @@ pub struct Plan {
     pub functions: Vec<Function>,
     /// Their parts in the order in which they lie in the module's text: hot ones first.
     pub parts: Vec<Part>,
+    /// Modules that originals lie in: they must not go while the rewritten text is there.
+    pub modules: Vec<HeldModule>,
     /// How many per-CPU counters the text increments: 64 bits each.
     pub counters: u32,
 }
@@ -41,6 +43,15 @@ impl Plan {
             }
         }
     }
+}
+
+/// A module of the kernel that originals of a plan lie in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldModule {
+    /// Its name.
+    pub name: String,
+    /// Where its `struct module` lies in this boot.
+    pub address: u64,
 }
 
 /// A function of the kernel that gets rewritten text.

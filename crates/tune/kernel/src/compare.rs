@@ -54,11 +54,7 @@ pub fn compare_by(turns: &Turns, switch: Switch<'_>) -> Result<Measured> {
 }
 
 /// Takes rounds until they have shown enough.
-fn take_rounds(
-    switch: Switch<'_>,
-    turns: &Turns,
-    rounds: &mut Vec<(f64, f64)>,
-) -> Result<()> {
+fn take_rounds(switch: Switch<'_>, turns: &Turns, rounds: &mut Vec<(f64, f64)>) -> Result<()> {
     for number in 0..turns.rounds.enough.max(turns.rounds.most) {
         rounds.extend(take_round(switch, turns, number % 2 == 1)?);
         let is_over = |rounds: &Vec<_>| turns.rounds.are_over(&evaluate(rounds, WorkUnit::Given));
@@ -70,11 +66,7 @@ fn take_rounds(
 }
 
 /// What a unit of work costs by original and by rewritten text, where any was done.
-fn take_round(
-    switch: Switch<'_>,
-    turns: &Turns,
-    begins_new: bool,
-) -> Result<Option<(f64, f64)>> {
+fn take_round(switch: Switch<'_>, turns: &Turns, begins_new: bool) -> Result<Option<(f64, f64)>> {
     let mut costs = [(0.0, 0); 2];
     for new in [begins_new, !begins_new, !begins_new, begins_new] {
         switch(new)?;

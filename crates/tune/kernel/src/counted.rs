@@ -1,8 +1,10 @@
 //! What was counted, and its trace.
 //!
-//! A trace of the kernel has one module, the kernel, whose addresses are distances from its first byte, so that
-//! they are the same in each boot; and one process with one thread, which stand for all: the counters belong to
-//! the kernel, not to a thread.
+//! A trace of the kernel has a module for the kernel itself and one for each of its modules. Addresses are distances
+//! from the first byte of its text, so that they are the same in each boot. One process with one thread stand for
+//! all: the counters belong to the kernel, not to a thread.
+
+use std::ops::Range;
 
 use fettle_kernel_emit::Counting as Probe;
 use fettle_kernel_image::Image;
@@ -64,17 +66,18 @@ impl Counted {
 
     /// The tables of a trace whose clock has ended.
     pub fn trace(&self, image: &Image, mut manifest: Manifest) -> Finish {
-        let module = ModuleIndex::default();
-        let of = |address: u64| address.wrapping_sub(image.start());
+        let places = Places::of(image);
         let ids = || FunctionIndex::default().on();
-        let mut finish = Finish::default();
+        let mut finish = Finish { modules: places.modules(image), ..Finish::default() };
         for (id, count) in ids().zip(&self.calls) {
             let size = image.functions.starting(count.entry).map_or(0, |found| found.size());
+            let (module, address) = places.find(count.entry);
+            finish.modules[module.place()].functions_probed += 1;
             finish.functions.push(Function {
                 id,
                 module,
                 name: count.name.clone(),
-                address: of(count.entry),
+                address,
                 size: size.into(),
                 ..Function::default()
             });
@@ -85,19 +88,17 @@ impl Counted {
             total.total_ns = times.ns;
         }
         for (id, function) in ids().zip(&self.executions) {
-            finish.counters.extend(counters(id, function, of));
+            finish.counters.extend(counters(id, function, &places));
         }
-        finish.skipped = self.skipped.iter().map(|skipped| left(skipped, of)).collect();
-        let probed = self.calls.len() as u64;
-        finish.modules.push(Module {
-            id: module,
-            path: format!("vmlinux-{}", image.release),
-            functions_seen: probed + self.skipped.len() as u64,
-            functions_probed: probed,
-            functions_skipped: self.skipped.len() as u64,
-            ..Module::default()
-        });
-        finish.mappings.push(Mapping { base: image.start(), module, pid: 0 });
+        for skipped in &self.skipped {
+            let row = left(skipped, &places);
+            finish.modules[row.module.place()].functions_skipped += 1;
+            finish.skipped.push(row);
+        }
+        for module in &mut finish.modules {
+            module.functions_seen = module.functions_probed + module.functions_skipped;
+        }
+        finish.mappings = places.mappings();
         let command = format!("Linux {}", image.release);
         let end_ns = manifest.duration_ns;
         finish.processes.push(Process { command, end_ns, ..Process::default() });
@@ -144,12 +145,55 @@ impl Counted {
     }
 }
 
+/// Where text begins: the kernel's, then that of each module.
+struct Places(Vec<Range<u64>>);
+
+impl Places {
+    fn of(image: &Image) -> Places {
+        let kernel = image.start()..u64::MAX;
+        let modules = image.modules.iter().map(|module| module.text.clone());
+        Places(std::iter::once(kernel).chain(modules).collect())
+    }
+
+    fn ids() -> impl Iterator<Item = ModuleIndex> {
+        (0..).map(ModuleIndex)
+    }
+
+    /// The module of an address, and how far from its begin it is.
+    fn find(&self, address: u64) -> (ModuleIndex, u64) {
+        let all = Places::ids().zip(&self.0);
+        // The kernel's range has all.
+        let found = all.skip(1).find(|(_, text)| text.contains(&address));
+        let (id, begin) =
+            found.map_or((ModuleIndex::default(), self.0[0].start), |(id, text)| (id, text.start));
+        (id, address.wrapping_sub(begin))
+    }
+
+    fn modules(&self, image: &Image) -> Vec<Module> {
+        let kernel = format!("vmlinux-{}", image.release);
+        let modules = image.modules.iter().map(|module| module.name.to_string());
+        let paths = std::iter::once(kernel).chain(modules);
+        let row = |(id, path)| Module { id, path, ..Module::default() };
+        Places::ids().zip(paths).map(row).collect()
+    }
+
+    fn mappings(&self) -> Vec<Mapping> {
+        let row = |(module, text): (ModuleIndex, &Range<u64>)| Mapping {
+            module,
+            pid: 0,
+            base: text.start,
+        };
+        Places::ids().zip(&self.0).map(row).collect()
+    }
+}
+
 /// Rows of a function's blocks and edges.
 fn counters(
     function: FunctionIndex,
     counted: &Executions,
-    of: impl Fn(u64) -> u64 + Copy,
+    places: &Places,
 ) -> impl Iterator<Item = Counter> {
+    let of = |address| places.find(address).1;
     let blocks = counted.blocks.iter().map(move |block| Counter {
         function,
         kind: CounterKind::Block,
@@ -168,13 +212,14 @@ fn counters(
     blocks.chain(edges)
 }
 
-fn left(skipped: &Skipped, of: impl Fn(u64) -> u64) -> fettle_trace::Skipped {
+fn left(skipped: &Skipped, places: &Places) -> fettle_trace::Skipped {
+    let (module, address) = places.find(skipped.entry);
     fettle_trace::Skipped {
-        module: ModuleIndex::default(),
-        address: of(skipped.entry),
+        module,
+        address,
         name: skipped.name.clone(),
         reason: skipped.reason.describe().to_owned(),
-        detail: format!("at {:#x}", of(skipped.at)),
+        detail: format!("at {:#x}", places.find(skipped.at).1),
     }
 }
 

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 
 use fettle_image::LinkAddr;
-use fettle_kernel_image::{FunctionRange, Image};
+use fettle_kernel_image::Image;
 use fettle_kernel_lift::{KernelFunction, Lifter};
 use fettle_place::lifted::{Counts, Target};
 use rustc_hash::FxHashMap;
@@ -45,9 +45,12 @@ struct Profiled {
     targets: Vec<CallTarget>,
 }
 
-/// A function: of those that share its name, the n-th by address, from 0.
+/// A function: of those of a module that share its name, the n-th by address, from 0.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Named {
+    /// `None`: the kernel itself.
+    #[serde(default)]
+    module: Option<String>,
     name: String,
     nth: usize,
 }
@@ -69,32 +72,39 @@ pub struct Fit {
     pub differing: usize,
 }
 
-impl Named {
-    fn of(image: &Image, function: &FunctionRange) -> Named {
-        let before = |other: &&FunctionRange| {
-            other.name == function.name && other.range.start < function.range.start
-        };
-        let nth = image.functions.all().iter().filter(before).count();
-        Named { name: function.name.to_string(), nth }
-    }
+/// Functions by module and name, in order of address.
+struct Names<'a> {
+    image: &'a Image,
+    starts: FxHashMap<(Option<&'a str>, &'a str), Vec<u64>>,
 }
-
-/// Functions by name, in order of address: as many as profiles look up.
-struct Names<'a>(FxHashMap<&'a str, Vec<u64>>);
 
 impl<'a> Names<'a> {
     fn of(image: &'a Image) -> Names<'a> {
-        let mut names: FxHashMap<&str, Vec<u64>> = FxHashMap::default();
+        let mut starts: FxHashMap<_, Vec<u64>> = FxHashMap::default();
+        // They are in order of address.
         for function in image.functions.all() {
-            names.entry(&function.name).or_default().push(function.range.start);
+            let start = function.range.start;
+            starts.entry((module(image, start), &*function.name)).or_default().push(start);
         }
-        names.values_mut().for_each(|starts| starts.sort_unstable());
-        Names(names)
+        Names { image, starts }
     }
 
     fn find(&self, named: &Named) -> Option<u64> {
-        self.0.get(named.name.as_str())?.get(named.nth).copied()
+        let key = (named.module.as_deref(), named.name.as_str());
+        self.starts.get(&key)?.get(named.nth).copied()
     }
+
+    /// The function that begins at `entry`.
+    fn named(&self, entry: u64) -> Option<Named> {
+        let name = &*self.image.functions.starting(entry)?.name;
+        let module = module(self.image, entry);
+        let nth = self.starts.get(&(module, name))?.iter().position(|start| *start == entry)?;
+        Some(Named { module: module.map(str::to_owned), name: name.to_owned(), nth })
+    }
+}
+
+fn module(image: &Image, address: u64) -> Option<&str> {
+    image.module_at(address).map(|module| &*module.name)
 }
 
 impl Profile {
@@ -105,7 +115,8 @@ impl Profile {
         functions: &[KernelFunction],
         counts: &ByFunction,
     ) -> Profile {
-        let named = |entry: u64| Some(Named::of(image, image.functions.starting(entry)?));
+        let names = Names::of(image);
+        let named = |entry: u64| names.named(entry);
         let profiled = |function: &KernelFunction| {
             let counts = counts.get(&function.code.entry)?;
             let from_entry = |at: LinkAddr| at.0.wrapping_sub(function.entry());

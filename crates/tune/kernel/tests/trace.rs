@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use fettle_kernel_emit::Counting as Probe;
-use fettle_kernel_image::made::{FENTRY_EXAMPLE, Made, PLAIN_FRAME};
+use fettle_kernel_image::made::{FENTRY_EXAMPLE, Made};
 use fettle_kernel_lift::{Reason, Skipped};
 use fettle_kernel_tune::count::{BlockExecutions, EdgeExecutions, Executions, Times};
 use fettle_kernel_tune::{Count, Counted};

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use fettle_kernel_emit::Counting as Probe;
 use fettle_kernel_lift::{Lifter, Skipped};
 use fettle_kernel_live::check;
@@ -20,6 +21,7 @@ use fettle_trace::{Finish, Manifest, TraceWriter};
 use serde_json::json;
 
 use super::{CountArgs, CountMode, JSON_VERSION};
+use crate::mode::ModeArg;
 use crate::output::{self, plural};
 use crate::record::pass_on;
 
@@ -80,8 +82,22 @@ pub fn count(args: &CountArgs) -> anyhow::Result<ExitCode> {
     done.pass_on()
 }
 
-/// Counts functions, as `fettle record --kernel-functions`: into a trace.
-pub fn record(args: &crate::record::Args, mode: CountMode) -> anyhow::Result<ExitCode> {
+/// What `fettle record --kernel-functions` does: the patterns, counted into a trace for a time or while a program runs.
+///
+/// # Errors
+///
+/// When there is neither, or as `fettle kernel count`.
+pub fn record(args: &crate::record::Args) -> anyhow::Result<ExitCode> {
+    if args.duration.is_none() && args.command.is_empty() {
+        bail!("--kernel-functions needs --duration or a program to run meanwhile");
+    }
+    let mode = match args.mode {
+        None | Some(ModeArg::Count) => CountMode::Calls,
+        Some(ModeArg::Blocks) => CountMode::Blocks,
+        Some(ModeArg::Edges) => CountMode::Edges,
+        Some(ModeArg::Time) => CountMode::Time,
+        Some(_) => bail!("--kernel-functions has the modes count, blocks, edges and time"),
+    };
     let name = args.command.first().map_or_else(|| "kernel".into(), OsString::clone);
     let output = args.output_for(&name)?;
     let counts = Counts {

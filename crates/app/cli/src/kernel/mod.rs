@@ -5,20 +5,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::bail;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use fettle_kernel_emit::Counting;
 use fettle_kernel_live::journal::Journal;
 use fettle_kernel_live::{Error, Installed, State, Status, check, load};
 use serde_json::json;
 
-use crate::mode::ModeArg;
 use crate::output::{self, plural};
 
 mod counts;
 mod tuning;
 
-pub use counts::count;
+pub use counts::{count, record};
 pub use tuning::{TuneArgs, tune, tune_with};
 
 use fettle_types::parse_time;
@@ -143,15 +141,34 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn check_kernel(json: bool) -> anyhow::Result<ExitCode> {
     let outcome = fettle_kernel_live::image().and_then(|image| {
         check::check(&image)?;
-        Ok(image.release)
+        Ok(image)
     });
     let text = match (&outcome, json) {
-        (Ok(release), false) => {
-            format!("{release}: functions of this kernel can be counted and tuned")
+        (Ok(image), false) => {
+            let modules = match image.modules.len() {
+                0 => String::new(),
+                some => format!(", and of {}", plural(some as u64, "module", "modules")),
+            };
+            let left =
+                image.unreadable.iter().map(|(name, why)| format!("\n{name} is left out: {why}"));
+            let left = left.collect::<String>();
+            format!(
+                "{}: functions of this kernel{modules} can be counted and tuned{left}",
+                image.release
+            )
         }
         (Err(why), false) => format!("functions of this kernel cannot be rewritten: {why}"),
-        (Ok(release), true) => {
-            json!({ "version": JSON_VERSION, "fit": true, "release": release }).to_string()
+        (Ok(image), true) => {
+            let left = image.unreadable.iter();
+            let left = left.map(|(name, why)| json!({ "module": name, "reason": why.to_string() }));
+            json!({
+                "version": JSON_VERSION,
+                "fit": true,
+                "release": image.release,
+                "modules": image.modules.iter().map(|module| &module.name).collect::<Vec<_>>(),
+                "modules_left": left.collect::<Vec<_>>(),
+            })
+            .to_string()
         }
         (Err(why), true) => {
             json!({ "version": JSON_VERSION, "fit": false, "reason": why.to_string() }).to_string()
@@ -232,23 +249,4 @@ fn status_as_text(status: Option<&Status>, journal: Option<&Journal>) -> String 
         text.push_str(&format!("functions: {some}{more}\n"));
     }
     text
-}
-
-/// What `fettle record --kernel-functions` does: the patterns, counted into a trace for a time or while a program runs.
-///
-/// # Errors
-///
-/// When there is neither, or as `fettle kernel count`.
-pub fn record(args: &crate::record::Args) -> anyhow::Result<ExitCode> {
-    if args.duration.is_none() && args.command.is_empty() {
-        bail!("--kernel-functions needs --duration or a program to run meanwhile");
-    }
-    let mode = match args.mode {
-        None | Some(ModeArg::Count) => CountMode::Calls,
-        Some(ModeArg::Blocks) => CountMode::Blocks,
-        Some(ModeArg::Edges) => CountMode::Edges,
-        Some(ModeArg::Time) => CountMode::Time,
-        Some(_) => bail!("--kernel-functions has the modes count, blocks, edges and time"),
-    };
-    counts::record(args, mode)
 }
