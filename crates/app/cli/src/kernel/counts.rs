@@ -69,7 +69,7 @@ pub fn count(args: &CountArgs) -> anyhow::Result<ExitCode> {
     let (command, duration) = (&args.command[..], args.duration);
     let counts = Counts { select, probe: args.mode.probe(), command, duration };
     let done = match &args.output {
-        Some(output) => counts.into_trace(output)?,
+        Some(output) => counts.write_trace(output)?,
         None => counts.run(new_manifest(command))?,
     };
     match args.json {
@@ -106,7 +106,7 @@ pub fn record(args: &crate::record::Args) -> anyhow::Result<ExitCode> {
         command: &args.command,
         duration: args.duration.unwrap_or_default(),
     };
-    let done = counts.into_trace(&output)?;
+    let done = counts.write_trace(&output)?;
     let totals = &done.finish.manifest.totals;
     let (functions, skipped) = (done.counted.calls.len() as u64, done.counted.skipped.len() as u64);
     if args.json {
@@ -135,7 +135,7 @@ pub fn record(args: &crate::record::Args) -> anyhow::Result<ExitCode> {
 
 impl Counts<'_> {
     /// Counts, and writes a trace of it.
-    fn into_trace(&self, output: &Path) -> anyhow::Result<Done> {
+    fn write_trace(&self, output: &Path) -> anyhow::Result<Done> {
         let manifest = Manifest { probe_mode: mode(self.probe), ..new_manifest(self.command) };
         // The trace's folder is checked before anything is changed.
         let was_there = output.exists();
