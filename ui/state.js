@@ -31,7 +31,8 @@ function tabsOf(trace) {
   const ofLocks = trace.locks ? ["locks"] : [];
   // What is asked for most is first.
   if (trace.calls) return ["functions", "flame", "durations", ...ofEvents, ...ofLocks];
-  return trace.events ? [...ofEvents, "durations", ...ofLocks] : ofLocks;
+  const ofTotals = trace.totals ? ["functions"] : [];
+  return trace.events ? [...ofEvents, "durations", ...ofTotals, ...ofLocks] : [...ofTotals, ...ofLocks];
 }
 
 /** What a label is in the address, whatever its place. @param {import("./types.js").LabelInfo} label */

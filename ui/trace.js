@@ -147,7 +147,7 @@ function start(trace, switchTheme) {
   let waiting = 0;
   const scope = () => {
     const { range } = state.view;
-    byId("scope", HTMLElement).textContent = !trace.calls ? "" : range
+    byId("scope", HTMLElement).textContent = !trace.calls ? (trace.totals ? `Calls were counted (mode ${trace.probe_mode})` : "") : range
       ? `${duration(range[1] - range[0])} from ${moment(range[0], (range[1] - range[0]) / 20)}` : "Whole recording";
     byId("scope-clear", HTMLElement).hidden = !range;
   };
@@ -313,6 +313,9 @@ function start(trace, switchTheme) {
   tab();
   // In a recording of events alone, requests are looked for first; in one of locks, there is nothing else.
   splitter(trace.calls ? 58 : trace.events ? 42 : 15);
+  // Totals have no time in which they could be drawn.
+  const drawn = trace.calls > 0 || trace.events || trace.locks;
+  for (const part of ["overview", "upper", "splitter"]) byId(part, HTMLElement).hidden = !drawn;
 
   // A recording that goes on.
   const grow = async () => {
@@ -366,10 +369,10 @@ export async function showTrace(switchTheme) {
   /** @type {TraceInfo} */
   const trace = await get("trace").finally(() => window.clearTimeout(patience));
   head(trace);
-  if (!trace.calls && !trace.events && !trace.locks) {
-    say("There are no single calls to draw",
-      `This trace was recorded in the mode ${trace.probe_mode}, which keeps totals. ` +
-      "`fettle record` without --mode keeps a record of every call; `fettle report` shows what this one has.");
+  if (!trace.calls && !trace.events && !trace.locks && !trace.totals) {
+    say("There is nothing to draw",
+      `This trace was recorded in the mode ${trace.probe_mode}, and no function was called. ` +
+      "`fettle report` shows what it has.");
     return;
   }
   start(trace, switchTheme);

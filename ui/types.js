@@ -11,6 +11,7 @@
  * @property {boolean} switches whether it is known when threads were off-CPU
  * @property {boolean} events whether there are some to follow requests through
  * @property {boolean} locks whether `fettle locks` has counted
+ * @property {boolean} totals whether calls of functions were counted
  * @property {number} calls
  * @property {number} lost
  * @property {boolean} cut_off

@@ -124,6 +124,24 @@ fn open(page: &mut Browser, trace: &Path) -> Served {
 }
 
 #[test]
+fn counts_have_a_table_and_no_timeline() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let (mut record, trace) = recording(folder.path(), PROGRAM);
+    // The options of a mode come before the program.
+    let arguments: Vec<_> = record.get_args().map(ToOwned::to_owned).collect();
+    record = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    record.arg(&arguments[0]).args(["--mode", "count"]).args(&arguments[1..]);
+    assert!(record.status().unwrap().success());
+    let _served = open(&mut page, &trace);
+    page.until("document.querySelectorAll('#functions tbody tr').length >= 4").unwrap();
+    let table = page.value("document.getElementById('functions').innerText").unwrap();
+    let table = table.as_str().unwrap();
+    assert!(table.contains("leaf_of_all") && table.contains("20,000"), "{table}");
+    assert!(!table.contains("Self") && !table.contains("Total"), "{table}");
+    assert_eq!(page.value("document.getElementById('upper').offsetHeight").unwrap(), 0);
+}
+
+#[test]
 fn the_page_draws_zooms_and_leads_back() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
     let _served = open(&mut page, &record(folder.path()));

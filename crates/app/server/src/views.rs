@@ -39,6 +39,8 @@ pub struct TraceView<'a> {
     events: bool,
     /// Whether locks were counted, or each use of one is an event.
     locks: bool,
+    /// Whether there are totals of functions.
+    totals: bool,
     /// Calls in the timelines.
     calls: u64,
     /// Records that found no room.
@@ -134,6 +136,7 @@ impl<'a> TraceView<'a> {
             switches: manifest.switches,
             events: manifest.events.rows() > 0,
             locks: trace.has_locks() || fettle_follow::has_contention(trace).unwrap_or(false),
+            totals: manifest.totals.calls > 0,
             calls: timelines.calls,
             lost: manifest.totals.lost,
             cut_off: manifest.recovery.is_some() && !live,
