@@ -1,6 +1,7 @@
 //! Checks on the repository's own text: what a reviewer should not have to look for.
 
 mod arrows;
+mod figures;
 mod identifiers;
 mod length;
 mod links;
@@ -54,6 +55,7 @@ pub fn check(sources: &[Source]) -> Result<Vec<Problem>> {
         numbers::check(source, &mut problems);
         size::check(source, &mut problems);
     }
+    figures::check(sources, &mut problems);
     links::check(sources, &mut problems);
     rooms::check(sources, &mut problems);
     text::check_unsafe_is_forbidden(sources, &mut problems);
