@@ -124,18 +124,16 @@ impl Image {
             sealed: vec![sealed],
             memory: vec![Memory { start, bytes: memory }],
         };
-        image.read_modules(&mut core)?;
+        image.read_modules(&mut core);
         Ok(image)
     }
 
     /// Takes the text of modules in. Those that cannot be read are left out.
-    fn read_modules<R: Read + Seek>(&mut self, core: &mut Core<R>) -> Result<(), Error> {
-        if self.symbols.modules().is_empty() {
-            return Ok(());
-        }
-        let layout = Layout::find(&self.types)?;
+    fn read_modules<R: Read + Seek>(&mut self, core: &mut Core<R>) {
+        let layout = Layout::find(&self.types);
         for (name, symbols) in self.symbols.modules() {
-            match layout.read(core, name, symbols) {
+            match layout.as_ref().map_err(Clone::clone).and_then(|of| of.read(core, name, symbols))
+            {
                 Ok(None) => {}
                 Ok(Some(loaded)) => {
                     self.functions.extend(loaded.functions);
@@ -152,7 +150,6 @@ impl Image {
         self.modules.sort_by_key(|module| module.text.start);
         // Few addresses are looked up in modules, and the kernel's own piece stays the first.
         self.memory[1..].sort_by_key(|memory| memory.start);
-        Ok(())
     }
 
     /// The module that has this address among its text.

@@ -188,3 +188,120 @@ impl Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::functions::FENTRY;
+    use crate::symbols::Symbols;
+
+    /// Where the module lies in these tests, and its `struct module` in it.
+    const BASE: u64 = 0xffff_ffff_c000_0000;
+    const THIS: u64 = 0x200;
+    /// Offsets in that structure: state, place, tables.
+    const STATE: u32 = 0;
+    const PLACE: u32 = 8;
+    const TABLE: u32 = 128;
+
+    /// A module of one function, whose only table is that of exceptions.
+    fn memory(place: &[(u32, u64)]) -> Vec<u8> {
+        let mut bytes = vec![0xcc; 0x400];
+        bytes[..5].copy_from_slice(&FENTRY);
+        bytes[5] = 0xc3;
+        bytes[THIS as usize..].fill(0);
+        let mut put = |at: u64, value: u64| {
+            bytes[at as usize..at as usize + 8].copy_from_slice(&value.to_le_bytes());
+        };
+        for (at, value) in place {
+            put(THIS + u64::from(*at), *value);
+        }
+        put(THIS + u64::from(TABLE), BASE + 0x100);
+        put(THIS + u64::from(TABLE) + 8, 1);
+        // The instruction at the begin may fault, and goes on at the return.
+        for (at, to) in [(0x100u64, 0u64), (0x104, 5)] {
+            let distance = (to as i32 - at as i32).to_le_bytes();
+            bytes[at as usize..at as usize + 4].copy_from_slice(&distance);
+        }
+        bytes
+    }
+
+    fn core(memory: &[u8]) -> Core<Cursor<Vec<u8>>> {
+        let mut file = vec![0; 64 + 56];
+        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        file[16..20].copy_from_slice(&[4, 0, 62, 0]);
+        (file[32], file[54], file[56]) = (64, 56, 1);
+        (file[64], file[72]) = (1, 64 + 56);
+        file[80..88].copy_from_slice(&BASE.to_le_bytes());
+        file[96..104].copy_from_slice(&(memory.len() as u64).to_le_bytes());
+        file.extend_from_slice(memory);
+        Core::new(Cursor::new(file)).unwrap()
+    }
+
+    fn read(place: Place, fields: &[(u32, u64)], name: &str) -> Result<Option<Loaded>, Error> {
+        let mut tables = [(TABLE + 16, TABLE + 24); TABLES.len()];
+        tables[0] = (TABLE, TABLE + 8);
+        let layout = Layout { size: 0x200, state: STATE, place, tables };
+        let symbols = format!(
+            "ffffffff81000000 T _text\n{BASE:x} t work\t[{name}]\n{:x} d __this_module\t[{name}]\n",
+            BASE + THIS
+        );
+        let symbols = Symbols::parse(&symbols).unwrap();
+        layout.read(&mut core(&memory(fields)), name, &symbols.modules()[name])
+    }
+
+    fn whole() -> (Place, [(u32, u64); 3]) {
+        let place = Place::Whole([PLACE, PLACE + 8, PLACE + 12, PLACE + 16, PLACE + 20]);
+        let sizes = |low: u64, high: u64| low | high << 32;
+        (place, [(PLACE, BASE), (PLACE + 8, sizes(0x400, 0x80)), (PLACE + 16, sizes(0x180, 0x1c0))])
+    }
+
+    #[test]
+    fn a_module_of_one_piece_has_its_text_first() {
+        let (place, fields) = whole();
+        let loaded = read(place, &fields, "some").unwrap().unwrap();
+        assert_eq!(loaded.module.text, BASE..BASE + 0x80);
+        assert_eq!(loaded.sealed, BASE + 0x180..BASE + 0x1c0);
+        let functions = loaded.functions.all();
+        assert_eq!((functions.len(), functions[0].range.clone()), (1, BASE..BASE + 6));
+        assert_eq!(loaded.tables.exception(BASE).map(|found| found.fixup), Some(BASE + 5));
+    }
+
+    #[test]
+    fn a_module_of_several_pieces_is_read_piece_by_piece() {
+        let place = Place::Pieces([PLACE, 24, 0, 8]);
+        let mut fields = Vec::new();
+        for (piece, (from, size)) in
+            [(0, 0x80), (0x80, 0x40), (0x100, 0x80), (0x180, 0x20)].iter().enumerate()
+        {
+            let at = PLACE + 24 * piece as u32;
+            fields.extend([(at, BASE + from), (at + 8, *size)]);
+        }
+        let loaded = read(place, &fields, "some").unwrap().unwrap();
+        assert_eq!(loaded.module.text, BASE..BASE + 0x80);
+        assert_eq!(loaded.memory.len(), 4);
+        assert_eq!(loaded.sealed, BASE + 0x180..BASE + 0x1a0);
+    }
+
+    #[test]
+    fn modules_that_come_and_our_own_are_left_alone() {
+        let (place, mut fields) = (whole().0, whole().1.to_vec());
+        fields.push((STATE, 1));
+        assert!(read(place, &fields, "some").unwrap().is_none());
+        assert!(read(whole().0, &whole().1, OWN).unwrap().is_none());
+    }
+
+    #[test]
+    fn sizes_that_make_no_sense_are_refused() {
+        let (place, mut fields) = whole();
+        // Larger than the memory that there is, and than any module.
+        for size in [0x1000, 0xffff_ffff] {
+            fields[1].1 = size | 0x80 << 32;
+            assert!(read(whole().0, &fields, "some").is_err());
+        }
+        fields = whole().1;
+        fields[0].1 = u64::MAX - 4;
+        assert!(read(place, &fields, "some").is_err());
+    }
+}

@@ -68,14 +68,21 @@ pub fn count(args: &CountArgs) -> anyhow::Result<ExitCode> {
     };
     let (command, duration) = (&args.command[..], args.duration);
     let counts = Counts { select, probe: args.mode.probe(), command, duration };
-    let done = match &args.output {
-        Some(output) => counts.write_trace(output)?,
-        None => counts.run(new_manifest(command))?,
+    // What was counted is shown, whatever becomes of the trace.
+    let mut show = |done: &Done| {
+        output::print(&match args.json {
+            true => as_json(done),
+            false => as_text(done, args.all),
+        })
     };
-    match args.json {
-        true => output::print(&as_json(&done))?,
-        false => output::print(&as_text(&done, args.all))?,
-    }
+    let done = match &args.output {
+        Some(output) => counts.write_trace(output, &mut show)?,
+        None => {
+            let done = counts.run(new_manifest(command))?;
+            show(&done)?;
+            done
+        }
+    };
     if let Some(output) = args.output.as_ref().filter(|_| !args.json) {
         say!("fettle: trace in {0}; next: fettle report {0}", output.display());
     }
@@ -106,7 +113,7 @@ pub fn record(args: &crate::record::Args) -> anyhow::Result<ExitCode> {
         command: &args.command,
         duration: args.duration.unwrap_or_default(),
     };
-    let done = counts.write_trace(&output)?;
+    let done = counts.write_trace(&output, &mut |_| Ok(()))?;
     let totals = &done.finish.manifest.totals;
     let (functions, skipped) = (done.counted.calls.len() as u64, done.counted.skipped.len() as u64);
     if args.json {
@@ -134,13 +141,18 @@ pub fn record(args: &crate::record::Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Counts<'_> {
-    /// Counts, and writes a trace of it.
-    fn write_trace(&self, output: &Path) -> anyhow::Result<Done> {
+    /// Counts, shows it, and writes a trace of it.
+    fn write_trace(
+        &self,
+        output: &Path,
+        show: &mut dyn FnMut(&Done) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Done> {
         let manifest = Manifest { probe_mode: mode(self.probe), ..new_manifest(self.command) };
         // The trace's folder is checked before anything is changed.
         let was_there = output.exists();
         let writer = TraceWriter::create(output, &manifest)?;
         let done = self.run(manifest).and_then(|mut done| {
+            show(&done)?;
             done.finish.manifest = writer.finish(done.finish.clone(), &mut |_, _| {})?;
             Ok(done)
         });
