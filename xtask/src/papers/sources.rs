@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use serde_json::Value as Json;
 
 use super::table::Value;
+use crate::bench::kernel_tune::{self, root};
 use crate::bench::{self, machine};
 use crate::{proc, repo};
 
@@ -28,6 +29,7 @@ pub struct Sources {
     probes: Measured,
     jars: Measured,
     tuned: Measured,
+    kernel_root: OnceCell<std::result::Result<root::Measured, String>>,
 }
 
 impl Sources {
@@ -43,6 +45,7 @@ impl Sources {
             probes: OnceCell::new(),
             jars: OnceCell::new(),
             tuned: OnceCell::new(),
+            kernel_root: OnceCell::new(),
         })
     }
 
@@ -114,6 +117,15 @@ impl Sources {
             bench::jar::run(&options)?;
             read(&repo::target().join("bench/jar/jar.json"))
         })
+    }
+
+    /// A group of the kernel's functions, laid out in a guest.
+    pub fn kernel_root(&self) -> Result<&root::Measured> {
+        let measure = || {
+            let options = kernel_tune::Options::of(Some(self.fettle.clone()));
+            root::measure(&options).map_err(|error| format!("{error:#}"))
+        };
+        self.kernel_root.get_or_init(measure).as_ref().map_err(|why| anyhow!("{why}"))
     }
 
     /// Running programs with their code laid out anew.

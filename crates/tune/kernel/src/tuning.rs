@@ -12,8 +12,10 @@ use fettle_kernel_live::journal::Purpose;
 use fettle_kernel_live::tracer::{self, Seen};
 use fettle_kernel_live::{Installed, install};
 use fettle_lift::Function;
+use fettle_place::figures::{self, CacheMap, Row};
 use fettle_place::group::{self, Hot};
 use fettle_place::lifted::{Counts, Exactness, Target};
+use fettle_place::model::Addresses;
 use fettle_place::{Chosen, Code, Options as Layout, lay_out};
 use fettle_tune::comparison::Measured;
 use rustc_hash::FxHashMap;
@@ -84,6 +86,10 @@ pub struct Outcome {
     pub functions: Vec<String>,
     /// The layout, and what it costs by the model.
     pub chosen: Chosen,
+    /// How the hot blocks lie on the cache that the model has, before and now.
+    pub maps: (CacheMap, CacheMap),
+    /// The functions with their hot and cold parts.
+    pub rows: Vec<Row>,
     /// How many edges have exact counts.
     pub exactness: Exactness,
     /// Bytes of hot and of all rewritten text.
@@ -153,6 +159,11 @@ pub fn tune(
 ) -> Result<Outcome> {
     let (code, layout, exactness) = decide(&ran, &counts, options)?;
     let chosen = lay_out(&code, &layout);
+    // Rewritten text begins at a page.
+    let after = Addresses::of_pieces(&code, &chosen.layout.pieces, 1 << 32);
+    let map = |addresses: &Addresses| CacheMap::new(&code, layout.hot, addresses, layout.geometry);
+    let maps = (map(&Addresses::original(&code)), map(&after));
+    let rows = figures::group_table(&code, &chosen.layout, &after);
     let wanted: FxHashMap<LinkAddr, ()> =
         code.procedures.iter().map(|procedure| (procedure.entry, ())).collect();
     let group: Vec<KernelFunction> =
@@ -179,6 +190,8 @@ pub fn tune(
         functions: made.plan.functions.iter().map(|f| f.name.clone()).collect(),
         bytes: (hot.map(|block| u64::from(block.size)).sum(), all),
         chosen,
+        maps,
+        rows,
         exactness,
         measured,
         installed,

@@ -20,12 +20,20 @@ pub struct Options {
     /// Only these loads: pipe, tcp, file, exec, fork, epoll
     #[arg(long, value_delimiter = ',')]
     pub loads: Vec<String>,
-    /// Only these parts: blocks, layout, install
-    #[arg(long, value_delimiter = ',', default_value = "blocks,layout,install")]
+    /// Only these parts: blocks, layout, install, root
+    #[arg(long, value_delimiter = ',', default_value = "blocks,layout,install,root")]
     pub parts: Vec<String>,
     /// Show everything that the guest showed
     #[arg(long)]
     pub verbose: bool,
+}
+
+impl Options {
+    /// The usual kernel, and this command.
+    pub fn of(fettle: Option<PathBuf>) -> Options {
+        let (loads, parts) = (Vec::new(), Vec::new());
+        Options { fettle, kernel: "6.1".to_string(), loads, parts, verbose: false }
+    }
 }
 
 /// Boots a guest that counts, and gives what it showed and the plugin's file.

@@ -12,10 +12,12 @@ mod blocks;
 mod boot;
 mod install;
 mod reading;
+pub mod root;
 
 pub use boot::Options;
 use boot::boot;
-use reading::{Counts, Load};
+pub use reading::Counts;
+use reading::Load;
 
 /// A load: its name, how often it does what it does, and the most that its misses and instructions may be of those
 /// before.
@@ -47,7 +49,8 @@ pub fn run(options: &Options) -> Result<bool> {
             "blocks" => blocks::run(options)?,
             "layout" => layout(options)?,
             "install" => install::run(options)?,
-            other => bail!("{other} is none of blocks, layout, install"),
+            "root" => root::run(options)?,
+            other => bail!("{other} is none of blocks, layout, install, root"),
         };
     }
     Ok(right)

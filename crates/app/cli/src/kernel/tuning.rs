@@ -274,6 +274,14 @@ fn outcome_as_text(outcome: &Outcome) -> String {
         per_thousand(before),
         per_thousand(after),
     );
+    let (old, new) = &outcome.maps;
+    text.push_str(&format!(
+        "hot code in {} lines of the cache, now in {}; sets with more than they hold: {}, now {}\n",
+        old.lines,
+        new.lines,
+        old.crowded(),
+        new.crowded(),
+    ));
     if let Some(measured) = &outcome.measured {
         text.push_str(&format!(
             "{}; rewritten text: {}\n",
@@ -297,6 +305,9 @@ fn outcome_as_json(outcome: &Outcome) -> serde_json::Value {
         "text_bytes": outcome.bytes.1,
         "edges": outcome.exactness.edges,
         "edges_exact": outcome.exactness.exact,
+        "cache_before": outcome.maps.0,
+        "cache_after": outcome.maps.1,
+        "group": outcome.rows,
         "model_before": model(&outcome.chosen.before),
         "model_after": model(&outcome.chosen.after),
         "measured": outcome.measured.as_ref().map(as_json),
