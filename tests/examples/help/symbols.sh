@@ -3,7 +3,7 @@
 # instead: 4711 => $(cat pid)
 # instead: luaV => handle
 # not run: gdb -p: gdb would wait for its user; crates/app/cli/tests/attach.rs starts it
-# instead:  && perf record -g -p $(cat pid) =>  # perf is not needed
+# not run: perf record: it would record until Ctrl-C; crates/app/cli/tests/attach.rs reads what perf reads
 cat > server.c <<'C'
 #include <stdio.h>
 #include <stdlib.h>

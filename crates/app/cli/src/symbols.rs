@@ -8,14 +8,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use fettle_live::{Journal, Process};
+use fettle_live::{Entry, Journal, LiveError, Process};
 use fettle_tune::kept_symbols::Core;
 use serde_json::json;
 
 /// Arguments of `fettle symbols`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle symbols 4711\n  gdb -p 4711 -x \"$(fettle symbols 4711 --gdb)\"\n  fettle symbols 4711 --perf && perf record -g -p 4711\n  fettle symbols 4711 --list | grep luaV\n  fettle symbols --core core.4711\n\nThe rewritten text of f is called f.fettle, its parts away from the entry f.fettle.cold. What is\nwritten goes with `fettle undo`.\n\nExit status: 0 done; 2 error."
+    after_help = "Examples:\n  fettle symbols 4711\n  perf record -g -p 4711\n  gdb -p 4711 -x \"$(fettle symbols 4711 --gdb)\"\n  fettle symbols 4711 --list | grep luaV\n  fettle symbols --core core.4711\n\nThe rewritten text of f is called f.fettle, its parts away from the entry f.fettle.cold. Without\noptions it makes both a script for gdb and a map for perf. What is written goes with `fettle undo`.\n\nExit status: 0 done; 2 error."
 )]
 pub struct Args {
     /// The process
@@ -45,8 +45,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return of_core(args, &folder, core);
     }
     let pid = args.pid.context("no process was named")?;
-    let journal =
-        if args.perf { Journal::open(&folder, pid)? } else { Journal::look(&folder, pid)? };
+    // By itself it does what it can for both gdb and perf.
+    let by_itself = !(args.perf || args.gdb || args.list || args.json);
+    let journal = match (args.perf, by_itself) {
+        (true, _) => Journal::open(&folder, pid)?,
+        (false, true) => match Journal::open(&folder, pid) {
+            Ok(journal) => journal,
+            // Another Fettle is at work: names for gdb need no entry in the log.
+            Err(_) => Journal::look(&folder, pid)?,
+        },
+        (false, false) => Journal::look(&folder, pid)?,
+    };
     let Some(mut journal) = journal else {
         bail!("process {pid} has not been changed by Fettle, or all is reverted");
     };
@@ -59,9 +68,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let map = String::from_utf8_lossy(&map).into_owned();
     let object = journal.beside("symbols").context(none)?.0;
     let script = journal.put_beside("gdb", gdb_script(&object).as_bytes())?;
-    let perf = match args.perf {
-        true => Some(fettle_live::write_perf_map(&process, &mut journal, &map)?),
+    let perf = match args.perf || by_itself {
+        true => Some(perf_map(&process, &mut journal, &map)),
         false => None,
+    };
+    // Only what was asked for by name is an error.
+    let (perf, no_perf) = match perf {
+        Some(Ok(path)) => (Some(path), None),
+        Some(Err(error)) if by_itself => (None, Some(error)),
+        Some(Err(error)) => return Err(error.into()),
+        None => (None, None),
     };
     let text = if args.json {
         let symbols: Vec<_> = map.lines().filter_map(piece).collect();
@@ -74,17 +90,31 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         map
     } else if args.gdb {
         format!("{}\n", script.display())
-    } else if let Some(perf) = perf {
+    } else if let Some(perf) = perf.as_ref().filter(|_| args.perf) {
         format!("{} names for perf in {}\n", map.lines().count(), perf.display())
     } else {
+        let for_perf = match (&perf, &no_perf) {
+            (Some(perf), _) => format!("perf finds them in {}", perf.display()),
+            (None, Some(why)) => format!("perf does not: {why}"),
+            (None, None) => String::new(),
+        };
         format!(
-            "{} pieces of rewritten text have names\ngdb -p {pid} -x {}\n",
+            "{} pieces of rewritten text have names\ngdb -p {pid} -x {}\n{for_perf}\n",
             map.lines().count(),
             script.display()
         )
     };
     crate::output::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where perf finds the names: the file that an earlier run has written, or a new one.
+fn perf_map(process: &Process, journal: &mut Journal, map: &str) -> Result<PathBuf, LiveError> {
+    let written = journal.entries().iter().find_map(|entry| match entry {
+        Entry::PerfMap(name, ..) => Some(Path::new("/tmp").join(name)),
+        _ => None,
+    });
+    written.map_or_else(|| fettle_live::write_perf_map(process, journal, map), Ok)
 }
 
 /// Bytes of a core file that its notes are among: threads take some kilobytes each.
