@@ -231,7 +231,6 @@ struct Emitter<'a> {
     exchanged: Vec<(Fp, Rep)>,
     exchanged_vars: u64,
     exits: Vec<(BlockId, Label)>,
-    leave: Option<Label>,
     bad_jumps: Vec<(Label, u32)>,
     pinned: bool,
     /// How many of the first slots are integer parameters.
@@ -293,7 +292,6 @@ impl<'a> Emitter<'a> {
             exchanged: Vec::new(),
             exchanged_vars: 0,
             exits: Vec::new(),
-            leave: None,
             bad_jumps: Vec::new(),
             pinned,
             parameters: 0,

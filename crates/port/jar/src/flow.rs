@@ -57,7 +57,8 @@ impl Live {
             .map(|(i, m)| (Fp(i as u8), m))
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Makes it hold what another does as well.
+    pub fn add(&mut self, other: &Self) {
         self.ints |= other.ints;
         for (mine, theirs) in self.fp.iter_mut().zip(&other.fp) {
             *mine |= theirs;

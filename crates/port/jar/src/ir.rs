@@ -489,6 +489,17 @@ pub struct Block {
     pub end: End,
 }
 
+impl Block {
+    /// How many loads and stores it has.
+    pub fn accesses(&self) -> usize {
+        let mut count = 0;
+        let mut look = |e: &Expr| count += usize::from(matches!(e, Expr::Load(..)));
+        self.end.visit(&mut look);
+        self.steps.iter().for_each(|(_, step)| step.visit(&mut look));
+        count + self.steps.iter().filter(|(_, step)| matches!(step, Stmt::Store(..))).count()
+    }
+}
+
 /// A function: its blocks, the entry first.
 #[derive(Clone, Debug)]
 pub struct Function {

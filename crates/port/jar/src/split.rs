@@ -19,8 +19,24 @@ pub const METHOD_MAX: usize = 8000;
 /// A block that is larger is cut, so that every part can be made small enough.
 const BLOCK_MAX: usize = 1500;
 
-/// Sizes that are tried for parts. Ways in and out come on top.
-const BUDGETS: [usize; 7] = [6500, 5200, 4000, 3000, 2200, 1500, 800];
+/// The most that blocks of one part may have, without the ways in and out that come on top.
+const PART_MAX: usize = 7000;
+
+/// Loops that are larger are divided at first.
+const UNIT_MAX: usize = 5200;
+
+/// How large parts are to become with their ways in and out.
+const AIM: usize = 7700;
+
+/// How often parts are made smaller.
+const ATTEMPTS: usize = 40;
+
+/// What an access to memory adds to a method when C2 inlines it, which it does up to 8,000 bytes in all; behind
+/// them each access is a call. By measurement: its 40 bytes make more parts, and these are no faster.
+const ACCESS: usize = 30;
+
+/// How often that is tried: a loop that is kept whole may have too many accesses.
+const INLINING_ATTEMPTS: usize = 6;
 
 /// Adds a function to a class, as one method or as many. How large the largest is.
 pub fn add(
@@ -44,46 +60,87 @@ pub fn add(
     cut_second_returns(program, &mut function, &mut sizes);
     let liveness = Liveness::of(&function, summaries);
     let agains = emit::agains(program, &function, &liveness);
-    let undivided = (function, sizes);
-    'budgets: for budget in BUDGETS {
-        let (mut function, mut sizes) = undivided.clone();
-        let mut parts = partition(&function, &sizes, budget);
-        repeat_hubs(&mut function, &mut sizes, &mut parts);
-        let liveness = Liveness::of(&function, summaries);
-        let numbers = numbers(&function, &parts, &agains);
-        let mut codes = Vec::new();
-        for blocks in &parts {
-            let entries: Vec<BlockId> =
-                blocks.iter().copied().filter(|id| numbers.contains_key(id)).collect();
-            let extent =
-                Extent::Part { blocks, numbers: &numbers, entries: &entries, agains: &agains };
-            let part = emit::emit(program, &function, &liveness, &extent, &mut class.pool);
-            if part.code.len() > METHOD_MAX {
-                continue 'budgets;
+    let mut unit = UNIT_MAX;
+    let mut budgets = Vec::new();
+    for attempt in 0..ATTEMPTS {
+        let parts = partition(&function, &sizes, unit, &budgets);
+        let divided = (&function, &sizes[..], &parts[..]);
+        let inlined = if attempt < INLINING_ATTEMPTS { ACCESS } else { 0 };
+        let lengths = match emit_parts(program, divided, summaries, &agains, inlined, class) {
+            Ok(largest) => return Ok(largest),
+            Err(lengths) => lengths,
+        };
+        let first = budgets.is_empty();
+        budgets.resize(parts.len(), PART_MAX);
+        let mut is_stuck = false;
+        for ((blocks, length), budget) in parts.iter().zip(lengths).zip(&mut budgets) {
+            let size: usize = blocks.iter().map(|&id| sizes[id]).sum();
+            is_stuck |= length > METHOD_MAX && size > *budget;
+            // What comes on top of the blocks, by what it was. Later parts begin elsewhere next time.
+            if first || length > METHOD_MAX {
+                *budget = (size * AIM / length).min(PART_MAX);
             }
-            let entries = entries.iter().map(|id| numbers[id]).collect();
-            codes.push((format!("{}$part{}", method.name, codes.len()), entries, part.code));
         }
-        let names: Vec<(String, Vec<i32>)> =
-            codes.iter().map(|(name, entries, _)| (name.clone(), Vec::clone(entries))).collect();
-        let driver =
-            emit::emit_driver(program, &function, &names, &numbers, &agains, &mut class.pool);
-        if driver.len() > METHOD_MAX {
-            continue;
+        if is_stuck {
+            unit = unit * 3 / 4;
+            budgets.clear();
         }
-        let mut largest = driver.len();
-        class.method(&method.name, &descriptor, true, driver);
-        for (name, _, code) in codes {
-            largest = largest.max(code.len());
-            class.method(&name, PART, true, code);
-        }
-        return Ok(largest);
     }
     Err(Error::Untranslatable {
-        function: undivided.0.name,
-        address: undivided.0.entry,
+        function: function.name,
+        address: function.entry,
         reason: "no way was found to divide it into methods of 8,000 bytes".into(),
     })
+}
+
+/// Adds the methods of a divided function: how large the largest is. If one is too large, how large the parts
+/// are. An access to memory counts `inlined` bytes.
+fn emit_parts(
+    program: &Program,
+    (function, sizes, parts): (&Function, &[usize], &[Vec<BlockId>]),
+    summaries: &Summaries,
+    agains: &[Again],
+    inlined: usize,
+    class: &mut Class,
+) -> Result<usize, Vec<usize>> {
+    let method = &program.methods[&function.entry];
+    let (mut function, mut sizes, mut parts) = (function.clone(), sizes.to_vec(), parts.to_vec());
+    repeat_hubs(&mut function, &mut sizes, &mut parts);
+    let liveness = Liveness::of(&function, summaries);
+    let numbers = numbers(&function, &parts, agains);
+    let mut codes = Vec::new();
+    for blocks in &parts {
+        let entries: Vec<BlockId> =
+            blocks.iter().copied().filter(|id| numbers.contains_key(id)).collect();
+        let extent = Extent::Part { blocks, numbers: &numbers, entries: &entries, agains };
+        let part = emit::emit(program, &function, &liveness, &extent, &mut class.pool);
+        let entries = entries.iter().map(|id| numbers[id]).collect();
+        codes.push((format!("{}$part{}", method.name, codes.len()), entries, part.code));
+    }
+    let accesses = |part: &Vec<BlockId>| -> usize {
+        part.iter().map(|&id| function.blocks[id].accesses()).sum()
+    };
+    let lengths: Vec<usize> = codes
+        .iter()
+        .zip(&parts)
+        .map(|((.., code), part)| code.len() + inlined * accesses(part))
+        .collect();
+    if lengths.iter().any(|&length| length > METHOD_MAX) {
+        return Err(lengths);
+    }
+    let names: Vec<(String, Vec<i32>)> =
+        codes.iter().map(|(name, entries, _)| (name.clone(), Vec::clone(entries))).collect();
+    let driver = emit::emit_driver(program, &function, &names, &numbers, agains, &mut class.pool);
+    if driver.len() > METHOD_MAX {
+        return Err(lengths);
+    }
+    let mut largest = driver.len();
+    class.method(&method.name, &method.signature.descriptor(), true, driver);
+    for (name, _, code) in codes {
+        largest = largest.max(code.len());
+        class.method(&name, PART, true, code);
+    }
+    Ok(largest)
 }
 
 /// Cuts blocks that are too large into pieces that follow one another.
@@ -218,15 +275,22 @@ fn numbers(
     reached.enumerate().map(|(number, &id)| (id, number as i32)).collect()
 }
 
-/// Blocks by parts: none over the budget, unless one block alone is.
-fn partition(function: &Function, sizes: &[usize], budget: usize) -> Vec<Vec<BlockId>> {
+/// Blocks by parts, each with a budget of its own: none is over it, unless one unit alone is.
+fn partition(
+    function: &Function,
+    sizes: &[usize],
+    unit: usize,
+    budgets: &[usize],
+) -> Vec<Vec<BlockId>> {
     let all: Vec<BlockId> = (0..function.blocks.len()).collect();
     let mut units = Vec::new();
-    divide(function, sizes, budget, &all, 0, &mut units);
+    divide(function, sizes, unit, &all, 0, &mut units);
     let mut parts: Vec<Vec<BlockId>> = Vec::new();
     let mut size = usize::MAX;
     for unit in units {
         let more: usize = unit.iter().map(|&id| sizes[id]).sum();
+        let index = parts.len().saturating_sub(1);
+        let budget = budgets.get(index).copied().unwrap_or(PART_MAX);
         match parts.last_mut() {
             Some(last) if size.saturating_add(more) <= budget => {
                 last.extend(unit);

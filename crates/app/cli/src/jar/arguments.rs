@@ -10,6 +10,7 @@ use fettle_jar::{Coordinates, Target};
 #[command(after_help = "Examples:\n  \
     fettle jar hello.c -o hello.jar\n  \
     java -jar hello.jar\n  \
+    fettle jar hello.c --aot-cache -o hello.jar\n  \
     fettle jar hello.c -- -O3 -DNDEBUG -lm\n  \
     mipsel-linux-gnu-gcc -O2 -static hello.c -o hello\n  \
     fettle jar hello --check\n  \
@@ -56,6 +57,13 @@ pub struct Args {
     /// What the jar is called in a Maven repository: it gets a pom.xml that says so
     #[arg(long, value_name = "GROUP:ARTIFACT:VERSION", conflicts_with_all = ["check", "explain"])]
     pub coordinates: Option<Coordinates>,
+    /// Run the jar once, without arguments and input, and write an archive of the classes that its start needs
+    /// beside it. Java takes it by the option that is printed
+    #[arg(long, conflicts_with_all = ["check", "explain", "export"])]
+    pub aot_cache: bool,
+    /// The Java that the archive is for
+    #[arg(long, value_name = "JAVA", default_value = "java", requires = "aot_cache")]
+    pub java: String,
     /// Let loops ask whether they are to end, so that Java can interrupt them and give them fuel
     #[arg(long)]
     pub interruptible: bool,

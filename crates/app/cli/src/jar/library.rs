@@ -17,6 +17,9 @@ pub fn options(args: &Args) -> anyhow::Result<Options> {
     if target == Target::Cldc && (args.interruptible || !args.export.is_empty()) {
         bail!("--target cldc makes programs only: leave out --export and --interruptible");
     }
+    if target != Target::Java && args.aot_cache {
+        bail!("--aot-cache is for Java: leave it out, or --target");
+    }
     if target == Target::Android && args.interface.is_some() {
         bail!(
             "--target android has no records, which --interface may need: leave it out, and call \

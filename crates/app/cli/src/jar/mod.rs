@@ -1,5 +1,6 @@
 //! `fettle jar`: MIPS and RISC-V programs as jars.
 
+mod archive;
 mod arguments;
 mod compile;
 mod library;
@@ -39,9 +40,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         std::fs::write(&path, &jar).with_context(|| format!("writing {}", name(&path)))?;
         written = Some((path, jar.len()));
     }
+    let archive = match &written {
+        Some((path, _)) if args.aot_cache => Some(archive::make(&args.java, path)?),
+        _ => None,
+    };
     let report = &translated.summary;
     let written = written.as_ref().map(|(path, size)| (path.as_path(), *size));
-    let text = if args.json { as_json(report, written) } else { as_text(args, report, written) };
+    let mut text = match args.json {
+        true => as_json(report, written, archive.as_ref()),
+        false => as_text(args, report, written),
+    };
+    if let Some(archive) = archive.filter(|_| !args.json) {
+        text += &format!("start it with {} ({} bytes)\n", archive.option, archive.bytes);
+    }
     output::print(&text)?;
     Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -97,7 +108,11 @@ fn as_text(args: &Args, report: &Report, written: Option<(&Path, usize)>) -> Str
     text
 }
 
-fn as_json(report: &Report, written: Option<(&Path, usize)>) -> String {
+fn as_json(
+    report: &Report,
+    written: Option<(&Path, usize)>,
+    archive: Option<&archive::Archive>,
+) -> String {
     let problems: Vec<_> = report
         .problems
         .iter()
@@ -114,6 +129,7 @@ fn as_json(report: &Report, written: Option<(&Path, usize)>) -> String {
         "problems": problems,
         "jar": written.map(|(path, _)| path.display().to_string()),
         "jar_bytes": written.map(|(_, size)| size),
+        "java_option": archive.map(|archive| &archive.option),
     });
     format!("{object}\n")
 }

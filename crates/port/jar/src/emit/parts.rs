@@ -24,39 +24,31 @@ impl Emitter<'_> {
             self.memory = Some(slot);
             self.reload_memory();
         }
-        let inside = |id: &BlockId| self.order.contains(id);
-        let mut exchanged = Live::default();
-        let mut add = |live: Live| {
-            exchanged.ints |= live.ints;
-            for (mine, theirs) in exchanged.fp.iter_mut().zip(live.fp) {
-                *mine |= theirs;
-            }
-        };
-        entries.iter().for_each(|&id| add(self.liveness.at_start(id)));
-        for &id in &self.order {
-            for next in self.function.blocks[id].end.successors() {
-                if !inside(&next) {
-                    add(self.liveness.at_start(next));
+        // What every entry needs is got at once, the rest where it is needed.
+        let (exchanged, common) = self.exchange(entries);
+        for var in exchanged.vars() {
+            match common.has(var) {
+                true => self.get_var(ints, var),
+                false => {
+                    self.zero(Ty::I);
+                    self.store_var(var);
                 }
             }
-        }
-        for var in exchanged.vars() {
-            self.code.local(op::ALOAD, ints, 1);
-            self.code.int(self.pool, i32::from(var.0));
-            self.code.op(op::IALOAD, -1);
-            self.store_var(var);
             let number = self.var(var);
             self.always.push(Slot { number, ty: Ty::I });
         }
         self.exchanged_vars = exchanged.ints;
         for (fp, mask) in exchanged.fps() {
             let rep = Rep::best(mask);
-            self.code.local(op::ALOAD, fps, 1);
-            self.code.int(self.pool, i32::from(fp.0));
-            self.code.op(op::LALOAD, 0);
-            self.convert(Rep::Long, rep);
+            match common.fp[fp.0 as usize] != 0 {
+                true => self.get_fp(fps, fp, rep),
+                false => {
+                    self.zero(rep.ty());
+                    let slot = self.fp(fp, rep);
+                    self.store_local(slot, rep.ty());
+                }
+            }
             let number = self.fp(fp, rep);
-            self.store_local(number, rep.ty());
             self.always.push(Slot { number, ty: rep.ty() });
             self.exchanged.push((fp, rep));
         }
@@ -79,9 +71,40 @@ impl Emitter<'_> {
                 self.valid[fp.0 as usize] = rep as u8;
             }
             self.place(label, &Live::default(), &[]);
+            let rest = Live { ints: live.ints & !common.ints, ..Live::default() };
+            rest.vars().for_each(|var| self.get_var(ints, var));
+            for (fp, rep) in self.exchanged.clone() {
+                let at = fp.0 as usize;
+                if live.fp[at] != 0 && common.fp[at] == 0 {
+                    self.get_fp(fps, fp, rep);
+                }
+            }
             self.make_valid(&live);
             self.code.branch(op::GOTO, self.labels[id], 0);
         }
+    }
+
+    /// What this part gets from others or leaves to them, and what of it every entry needs.
+    fn exchange(&self, entries: &[BlockId]) -> (Live, Live) {
+        let inside = |id: &BlockId| self.order.contains(id);
+        let mut exchanged = Live::default();
+        let mut common = Live { ints: u64::MAX, fp: [u8::MAX; FPS] };
+        for &id in entries {
+            let live = self.liveness.at_start(id);
+            exchanged.add(&live);
+            common.ints &= live.ints;
+            for (all, live) in common.fp.iter_mut().zip(live.fp) {
+                *all &= if live == 0 { 0 } else { u8::MAX };
+            }
+        }
+        for &id in &self.order {
+            for next in self.function.blocks[id].end.successors() {
+                if !inside(&next) {
+                    exchanged.add(&self.liveness.at_start(next));
+                }
+            }
+        }
+        (exchanged, common)
     }
 
     /// The label of a block, which may be one that leaves this part.
@@ -117,6 +140,22 @@ impl Emitter<'_> {
         self.code.op(op::IRETURN, -1);
     }
 
+    fn get_var(&mut self, ints: u16, var: Var) {
+        self.code.local(op::ALOAD, ints, 1);
+        self.code.int(self.pool, i32::from(var.0));
+        self.code.op(op::IALOAD, -1);
+        self.store_var(var);
+    }
+
+    fn get_fp(&mut self, fps: u16, fp: Fp, rep: Rep) {
+        self.code.local(op::ALOAD, fps, 1);
+        self.code.int(self.pool, i32::from(fp.0));
+        self.code.op(op::LALOAD, 0);
+        self.convert(Rep::Long, rep);
+        let slot = self.fp(fp, rep);
+        self.store_local(slot, rep.ty());
+    }
+
     pub(super) fn put_var(&mut self, ints: u16, var: Var) {
         self.code.local(op::ALOAD, ints, 1);
         self.code.int(self.pool, i32::from(var.0));
@@ -133,32 +172,53 @@ impl Emitter<'_> {
         self.code.op(op::LASTORE, -4);
     }
 
-    /// Ways out of a part: each says where to, then all leave their registers in the arrays.
+    /// Ways out of a part: each says where to, then they leave in the arrays what is needed there and may
+    /// have been set here.
     pub(super) fn finish_exits(&mut self) {
         let Extent::Part { numbers, .. } = self.extent else { return };
-        let leave = self.code.label();
-        for (id, label) in std::mem::take(&mut self.exits) {
-            self.place(label, &Live::default(), &[]);
-            self.code.int(self.pool, numbers[&id]);
-            self.code.branch(op::GOTO, leave, 0);
-            self.leave = Some(leave);
-        }
-        if self.leave.is_none() {
+        let exits = std::mem::take(&mut self.exits);
+        if exits.is_empty() {
             return;
         }
-        self.place(leave, &Live::default(), &[Type::Int]);
         let (ints, fps) = self.arrays.expect("a part has arrays");
         let set = self.sets();
-        let exchanged = Live { ints: self.exchanged_vars & set.ints, ..Live::default() };
-        for var in exchanged.vars() {
-            self.put_var(ints, var);
+        let mut ends: Vec<(Left, Label)> = Vec::new();
+        for (id, label) in exits {
+            let live = self.liveness.at_start(id);
+            let exchanged = self.exchanged.iter().map(|(fp, _)| *fp);
+            let left = Left {
+                // A handler of faults reads the stack pointer.
+                ints: (live.ints | SP.bit()) & self.exchanged_vars & set.ints,
+                fps: exchanged
+                    .filter(|fp| live.fp[fp.0 as usize] != 0 && set.fp[fp.0 as usize] != 0)
+                    .fold(0, |fps, fp| fps | 1 << fp.0),
+            };
+            let is_full = ends.len() == ENDS_MAX;
+            let end = match ends.iter().position(|(other, _)| *other == left) {
+                Some(index) => index,
+                None if is_full => ENDS_MAX - 1,
+                None => {
+                    ends.push((left, self.code.label()));
+                    ends.len() - 1
+                }
+            };
+            ends[end].0.ints |= left.ints;
+            ends[end].0.fps |= left.fps;
+            self.place(label, &Live::default(), &[]);
+            self.code.int(self.pool, numbers[&id]);
+            self.code.branch(op::GOTO, ends[end].1, 0);
         }
-        for (fp, rep) in self.exchanged.clone() {
-            if set.fp[fp.0 as usize] != 0 {
-                self.put_fp(fps, fp, rep);
+        for (left, label) in ends {
+            self.place(label, &Live::default(), &[Type::Int]);
+            let vars = Live { ints: left.ints, ..Live::default() };
+            vars.vars().for_each(|var| self.put_var(ints, var));
+            for (fp, rep) in self.exchanged.clone() {
+                if left.fps & 1 << fp.0 != 0 {
+                    self.put_fp(fps, fp, rep);
+                }
             }
+            self.code.op(op::IRETURN, -1);
         }
-        self.code.op(op::IRETURN, -1);
     }
 
     /// What the blocks of this part may set.
@@ -186,6 +246,16 @@ impl Emitter<'_> {
         }
         sets
     }
+}
+
+/// Ways to leave a part that differ in what they leave in the arrays: those beyond share the last.
+const ENDS_MAX: usize = 8;
+
+/// Registers that are left in the arrays, as bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Left {
+    ints: u64,
+    fps: u64,
 }
 
 /// Length of the arrays in which parts of a function exchange registers.

@@ -17,6 +17,9 @@ import sun.misc.Unsafe;
  * <p>A handle's access is a handful of calls until C2 has compiled it, and half of what C2 then
  * compiles. Where it may be used without a warning, Unsafe is one call, behind the same bounds
  * check; newer JVMs (24 on) have the handles.
+ *
+ * <p>C2 inlines no more once a method has 8,000 bytes with what was inlined before, and each access
+ * counts: methods here are as short as can be.
  */
 public final class Memory {
     /** The last Java whose Unsafe reads arrays without a warning. */
@@ -24,6 +27,7 @@ public final class Memory {
 
     private static final Unsafe UNSAFE = unsafe();
     private static final boolean DIRECT = UNSAFE != null;
+    /** Bytes before the first element of an array of bytes. */
     private static final long BASE = Unsafe.ARRAY_BYTE_BASE_OFFSET;
 
     private Memory() {}
@@ -41,6 +45,50 @@ public final class Memory {
 
         private static VarHandle view(Class<?> array) {
             return MethodHandles.byteArrayViewVarHandle(array, ByteOrder.LITTLE_ENDIAN);
+        }
+
+        static short loadShort(byte[] memory, int address) {
+            return (short) SHORT.get(memory, address);
+        }
+
+        static void storeShort(byte[] memory, int address, int value) {
+            SHORT.set(memory, address, (short) value);
+        }
+
+        static char loadChar(byte[] memory, int address) {
+            return (char) CHAR.get(memory, address);
+        }
+
+        static int loadInt(byte[] memory, int address) {
+            return (int) INT.get(memory, address);
+        }
+
+        static void storeInt(byte[] memory, int address, int value) {
+            INT.set(memory, address, value);
+        }
+
+        static long loadLong(byte[] memory, int address) {
+            return (long) LONG.get(memory, address);
+        }
+
+        static void storeLong(byte[] memory, int address, long value) {
+            LONG.set(memory, address, value);
+        }
+
+        static float loadFloat(byte[] memory, int address) {
+            return (float) FLOAT.get(memory, address);
+        }
+
+        static void storeFloat(byte[] memory, int address, float value) {
+            FLOAT.set(memory, address, value);
+        }
+
+        static double loadDouble(byte[] memory, int address) {
+            return (double) DOUBLE.get(memory, address);
+        }
+
+        static void storeDouble(byte[] memory, int address, double value) {
+            DOUBLE.set(memory, address, value);
         }
     }
 
@@ -60,85 +108,85 @@ public final class Memory {
         }
     }
 
-    /** The offset of an address that may be used if the bytes behind it are memory as well. */
-    private static long at(byte[] memory, int address, int behind) {
-        return BASE + Objects.checkIndex(address, memory.length - behind);
-    }
-
     public static int loadInt(byte[] memory, int address) {
         return DIRECT
-                ? UNSAFE.getInt(memory, at(memory, address, 3))
-                : (int) Views.INT.get(memory, address);
+                ? UNSAFE.getInt(memory, BASE + Objects.checkIndex(address, memory.length - 3))
+                : Views.loadInt(memory, address);
     }
 
     public static short loadShort(byte[] memory, int address) {
         return DIRECT
-                ? UNSAFE.getShort(memory, at(memory, address, 1))
-                : (short) Views.SHORT.get(memory, address);
+                ? UNSAFE.getShort(memory, BASE + Objects.checkIndex(address, memory.length - 1))
+                : Views.loadShort(memory, address);
     }
 
     /** The unsigned half word. */
     public static int loadChar(byte[] memory, int address) {
         return DIRECT
-                ? UNSAFE.getChar(memory, at(memory, address, 1))
-                : (char) Views.CHAR.get(memory, address);
+                ? UNSAFE.getChar(memory, BASE + Objects.checkIndex(address, memory.length - 1))
+                : Views.loadChar(memory, address);
     }
 
     public static long loadLong(byte[] memory, int address) {
         return DIRECT
-                ? UNSAFE.getLong(memory, at(memory, address, 7))
-                : (long) Views.LONG.get(memory, address);
+                ? UNSAFE.getLong(memory, BASE + Objects.checkIndex(address, memory.length - 7))
+                : Views.loadLong(memory, address);
     }
 
     public static float loadFloat(byte[] memory, int address) {
         return DIRECT
-                ? UNSAFE.getFloat(memory, at(memory, address, 3))
-                : (float) Views.FLOAT.get(memory, address);
+                ? UNSAFE.getFloat(memory, BASE + Objects.checkIndex(address, memory.length - 3))
+                : Views.loadFloat(memory, address);
     }
 
     public static double loadDouble(byte[] memory, int address) {
         return DIRECT
-                ? UNSAFE.getDouble(memory, at(memory, address, 7))
-                : (double) Views.DOUBLE.get(memory, address);
+                ? UNSAFE.getDouble(memory, BASE + Objects.checkIndex(address, memory.length - 7))
+                : Views.loadDouble(memory, address);
     }
 
     public static void storeInt(byte[] memory, int address, int value) {
         if (DIRECT) {
-            UNSAFE.putInt(memory, at(memory, address, 3), value);
+            UNSAFE.putInt(
+                    memory, BASE + Objects.checkIndex(address, memory.length - 3), value);
         } else {
-            Views.INT.set(memory, address, value);
+            Views.storeInt(memory, address, value);
         }
     }
 
     public static void storeShort(byte[] memory, int address, int value) {
         if (DIRECT) {
-            UNSAFE.putShort(memory, at(memory, address, 1), (short) value);
+            UNSAFE.putShort(
+                    memory, BASE + Objects.checkIndex(address, memory.length - 1), (short) value);
         } else {
-            Views.SHORT.set(memory, address, (short) value);
+            Views.storeShort(memory, address, value);
         }
     }
 
     public static void storeLong(byte[] memory, int address, long value) {
         if (DIRECT) {
-            UNSAFE.putLong(memory, at(memory, address, 7), value);
+            UNSAFE.putLong(
+                    memory, BASE + Objects.checkIndex(address, memory.length - 7), value);
         } else {
-            Views.LONG.set(memory, address, value);
+            Views.storeLong(memory, address, value);
         }
     }
 
     public static void storeFloat(byte[] memory, int address, float value) {
         if (DIRECT) {
-            UNSAFE.putFloat(memory, at(memory, address, 3), value);
+            UNSAFE.putFloat(
+                    memory, BASE + Objects.checkIndex(address, memory.length - 3), value);
         } else {
-            Views.FLOAT.set(memory, address, value);
+            Views.storeFloat(memory, address, value);
         }
     }
 
     public static void storeDouble(byte[] memory, int address, double value) {
         if (DIRECT) {
-            UNSAFE.putDouble(memory, at(memory, address, 7), value);
+            UNSAFE.putDouble(
+                    memory, BASE + Objects.checkIndex(address, memory.length - 7), value);
         } else {
-            Views.DOUBLE.set(memory, address, value);
+            Views.storeDouble(memory, address, value);
         }
     }
 
