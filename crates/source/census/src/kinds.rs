@@ -12,6 +12,7 @@
 //!   word    ENTER_KERNEL              the name alone, as assembler has macros
 //!   scoped  .lock()                   a method without arguments, let go at the end of the block
 //!   guard   lock_guard                a type whose variable holds the lock until the end of the block
+//!   class   spinlock_irq              what Linux's `guard(spinlock_irq)(…)` and `scoped_guard(spinlock_irq, …)` name
 //! ```
 
 use rustc_hash::FxHashMap;
@@ -52,6 +53,8 @@ pub(crate) enum Form {
     Word,
     /// `name<T> variable(lock)`
     Guard,
+    /// `guard(name)(lock)`, `scoped_guard(name, lock)`, `scoped_cond_guard(name, …, lock)`
+    Class,
 }
 
 /// What a name means.
@@ -165,7 +168,7 @@ impl Kinds {
                     let operation = operation(verb).ok_or_else(|| {
                         at(format!(
                             "{verb:?} is none of set, languages, kind, lock, unlock, try, scoped, \
-                             guard, other, word"
+                             guard, class, other, word"
                         ))
                     })?;
                     let kind = kind.ok_or_else(|| at(format!("`{verb}` stands below a kind")))?;
@@ -232,7 +235,7 @@ fn operation(verb: &str) -> Option<Operation> {
         "lock" => Operation::Lock,
         "unlock" => Operation::Unlock,
         "try" => Operation::Try,
-        "scoped" | "guard" => Operation::Scoped,
+        "scoped" | "guard" | "class" => Operation::Scoped,
         "other" | "word" => Operation::Other,
         _ => return None,
     })
@@ -242,6 +245,7 @@ fn form<'a>(verb: &str, name: &'a str) -> (Form, &'a str) {
     match (verb, name.strip_prefix('.')) {
         ("word", _) => (Form::Word, name),
         ("guard", _) => (Form::Guard, name),
+        ("class", _) => (Form::Class, name),
         (_, None) => (Form::Call, name),
         (_, Some(method)) => match method.strip_suffix("()") {
             Some(method) => (Form::EmptyMethod, method),

@@ -25,8 +25,10 @@ impl<'a> Structure<'a, '_> {
                 // A method is a statement of its own if what it is called on begins one.
                 let receiver = matches!(meaning.form, Form::Method | Form::EmptyMethod);
                 let alone = begins || (receiver && self.begins_statement(lock.0 as usize));
-                let bound =
-                    self.flow.binds || meaning.form == Form::Guard || self.flow.head.is_some();
+                let bound = self.flow.binds
+                    || meaning.form == Form::Guard
+                    || (meaning.form == Form::Class && self.is_class_of(at, &[b"guard"]))
+                    || self.flow.head.is_some();
                 let taken = Taken {
                     id: self.body.taken,
                     kind: meaning.kind,
@@ -71,6 +73,7 @@ impl<'a> Structure<'a, '_> {
                 (form == Form::Method || empty).then(|| self.receiver(at))
             }
             Form::Word => Some((at as u32, at as u32)),
+            Form::Class => self.lock_of_class(at, next_at),
             Form::Guard => {
                 let mut at = next_at;
                 if next.is(b'<') {
@@ -94,6 +97,32 @@ impl<'a> Structure<'a, '_> {
             }
             _ => None,
         }
+    }
+
+    /// Whether the word at `at` is the first argument of one of these macros.
+    fn is_class_of(&self, at: usize, macros: &[&[u8]]) -> bool {
+        let mut before = (0..at).rev().filter_map(|at| self.token(at));
+        let (Some(open), Some(name)) = (before.next(), before.next()) else { return false };
+        open.is(b'(') && name.kind == TokenKind::Word && macros.contains(&name.text)
+    }
+
+    /// The lock of a guard whose class is at `at`: some classes have one lock only, and no argument.
+    fn lock_of_class(&self, at: usize, next_at: usize) -> Option<(u32, u32)> {
+        if self.is_class_of(at, &[b"guard"]) {
+            let (open, token) = self.next(next_at + 1)?;
+            return token.is(b'(').then(|| self.argument(open));
+        }
+        let none = (next_at as u32, next_at as u32);
+        let argument = |comma: usize| match self.token(comma).is_some_and(|token| token.is(b',')) {
+            true => self.argument(comma),
+            false => none,
+        };
+        if self.is_class_of(at, &[b"scoped_guard"]) {
+            return Some(argument(next_at));
+        }
+        // What is done where the lock is not had stands before it.
+        let conditional = self.is_class_of(at, &[b"scoped_cond_guard"]);
+        conditional.then(|| argument(argument(next_at).1 as usize))
     }
 
     /// The first argument of a call whose parenthesis is at `open`.

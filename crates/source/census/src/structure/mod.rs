@@ -592,6 +592,17 @@ mod tests {
     }
 
     #[test]
+    fn guards_of_linux_hold_until_the_end_of_their_block() {
+        let text = "
+            int one(struct mutex *mutex) { guard(mutex)(&a); if (b) { guard(rcu)(); spin_lock(&c); } spin_lock(&d); }
+            int two(void) { scoped_guard(spinlock_irqsave, &a) { spin_lock(&b); spin_unlock(&b); } spin_lock(&c); }
+            int three(void) { scoped_guard(rcu) call(); scoped_cond_guard(mutex_intr, return -EINTR, &a) { spin_lock(&b); } }";
+        let census = of(text, Language::C);
+        assert_eq!(census.sites.len(), 11, "{census:?}");
+        assert_eq!(drawn(text, Language::C), "one:1,2,3,3 two:1,2,0,1 three:1,1,2");
+    }
+
+    #[test]
     fn locks_that_stay_held_are_found_on_each_way_out() {
         for (body, expected) in [
             ("spin_lock(&l);\nspin_unlock(&l);", ""),
@@ -624,6 +635,8 @@ mod tests {
                 "spin_lock(&l);\n#ifdef A\nif (a) {\n#else\nif (b) {\n#endif\nreturn 1;\n}\nspin_unlock(&l);",
                 "&l:3-9:once",
             ),
+            ("guard(mutex)(&l);\nif (a)\nreturn 1;\nmutex_lock(&m);", "&m:6-7:always"),
+            ("scoped_guard(spinlock_irq, &l)\na = 1;\nspin_lock(&m);", "&m:5-6:always"),
             ("#ifdef A\nspin_lock(&l);\n#endif\n#ifdef A\nspin_unlock(&l);\n#endif", ""),
         ] {
             assert_eq!(left(body), expected, "{body}");
