@@ -145,8 +145,10 @@ static void unguard(struct lock_entry *e)
 /* While others waited, `site` has held the lock since `mark`: adds the time to its site. */
 static void charge(struct lock_entry *e, u64 site, u64 time)
 {
-    u64 ticks = time > e->mark ? time - e->mark : 0;
+    u64 ticks = time - e->mark;
     u32 n = 0;
+    if (time <= e->mark)
+        return;
     e->mark = time;
     if (site != SITE_NOBODY)
         for (n = 1; n < ENTRY_SITES - 1; n++) {
@@ -234,7 +236,8 @@ static void blame(struct lock_table *t, u32 row, u64 site, u64 ticks)
     t->blames_full++;
 }
 
-/* A wait is over; `had` if the thread has the lock now. */
+/* A wait is over; `had` if the thread has the lock now. One whose end was not seen is over when it began, and no holder
+   is charged for it. */
 static void end_wait(struct thread_block *b, struct pending *p, u64 time, int had)
 {
     struct lock_table *t = table(b);
@@ -265,7 +268,7 @@ static void end_wait(struct thread_block *b, struct pending *p, u64 time, int ha
         site[i] = e->sites[i].site;
     }
     unguard(e);
-    if (p->row != NO_ROW)
+    if (p->row != NO_ROW && time > p->start)
         for (u32 i = 0; i < ENTRY_SITES; i++)
             if (passed[i])
                 blame(t, p->row, site[i], passed[i]);

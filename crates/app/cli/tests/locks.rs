@@ -163,6 +163,19 @@ fn waits_are_charged_to_who_has_the_lock_meanwhile() {
 }
 
 #[test]
+fn nobody_is_charged_with_waits_whose_end_was_not_seen() {
+    let folder = folder("locks-semaphores");
+    let program = build(&folder, "semaphores.c", &[]);
+    let (_, report) = locks(&folder, &[text(&program)]);
+    let things = class(&report, "things");
+    assert_eq!(things["acquired"], 300);
+    let sum = |of: &Value| of["waited_ns"].as_u64().unwrap();
+    let charged: u64 = things["blocking"].as_array().unwrap().iter().map(sum).sum();
+    // Each wait is divided in ticks, which are rounded.
+    assert!(charged <= sum(things) + 10_000, "{charged} of {}: {things:#}", sum(things));
+}
+
+#[test]
 fn locks_held_over_system_calls_and_locks_in_one_line_are_named() {
     let folder = folder("locks-held");
     let program = build(&folder, "held.c", &[]);

@@ -23,12 +23,20 @@ pub fn account(pid: Pid, tid: Tid) -> Account {
     Account { name, cpu_ns }
 }
 
-/// The system call that a thread waits in; `None` if it runs, or waits for a lock.
+/// The system call that a thread waits in; `None` if it runs, waits for a lock, or is stopped: its tracer keeps it
+/// then, in a call that the tracer's own code makes or that is over.
 pub fn system_call(pid: Pid, tid: Tid) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
     // Elsewhere in the kernel, as in a page fault, the number is -1.
     let call: u32 = text.split_ascii_whitespace().next()?.parse().ok()?;
-    (i64::from(call) != libc::SYS_futex).then_some(call)
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    (i64::from(call) != libc::SYS_futex && !is_stopped(&stat)).then_some(call)
+}
+
+/// Whether the line of a thread's `stat` says that it is stopped; its name may have any letters.
+fn is_stopped(stat: &str) -> bool {
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('t' | 'T'))
 }
 
 /// How much address space a process allows itself, if it does not allow itself all (`RLIMIT_AS`); of
@@ -43,6 +51,12 @@ pub fn address_limit(pid: Pid) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stopped_threads_are_told_by_their_state() {
+        assert!(is_stopped("7 (a) S 1) t 1 2") && is_stopped("7 (a) T 1"));
+        assert!(!is_stopped("7 (a) t) S 1") && !is_stopped("") && !is_stopped("7 t"));
+    }
 
     #[test]
     fn our_own() {
