@@ -15,6 +15,7 @@ use crate::{proc, repo, smp};
 
 mod figures;
 mod reading;
+mod scaling;
 
 pub use figures::{PROGRAMS, Speeds};
 pub use reading::Measurement;
@@ -31,7 +32,7 @@ pub struct Options {
     /// Lend up to so many processors
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=8))]
     pub processors: u32,
-    /// Only these parts: costs, speeds, noise
+    /// Only these parts: costs, speeds, noise; scaling, of Linux alone, on each number of processors, is not among those of the default
     #[arg(long, value_delimiter = ',', default_value = "costs,speeds,noise")]
     pub parts: Vec<String>,
     /// Of the speeds, only those of these programs: find, gcc, gzip, radix, fft, lu, multi
@@ -50,7 +51,12 @@ pub fn run(options: &Options) -> Result<bool> {
             "costs" => figures::costs(&costs(options)?),
             "speeds" => figures::speeds(&speeds(options)?, &options.programs),
             "noise" => figures::noise(&noise(options)?),
-            other => anyhow::bail!("{other} is none of costs, speeds, noise"),
+            "scaling" => {
+                let kernel = &options.kernel;
+                let speeds = scaling(kernel, options.processors, options.verbose)?;
+                scaling::print(kernel, &speeds)
+            }
+            other => anyhow::bail!("{other} is none of costs, speeds, noise, scaling"),
         };
     }
     Ok(right)
@@ -58,20 +64,40 @@ pub fn run(options: &Options) -> Result<bool> {
 
 /// Measures parallel programs on 1 to `processors` processors of each kind.
 pub fn speeds(options: &Options) -> Result<Speeds> {
-    Ok(Speeds(Guest::new(options)?.measure(options, options.processors + 1, "", |most| {
-        speeds_script(most, &options.programs)
-    })?))
+    Ok(Speeds(Guest::new(options)?.measure(
+        options.verbose,
+        options.processors + 1,
+        "",
+        |most| speeds_script(most, &options.programs),
+    )?))
+}
+
+/// Measures how a kernel of Debian's alone scales on 1 to `most` processors.
+pub fn scaling(kernel: &str, most: u32, verbose: bool) -> Result<Speeds> {
+    let kernel = Kernel::fetch_image(kernel)?;
+    let place = repo::target_folder("smp")?;
+    let files = Files::new(&place.join("scaling-files"))?;
+    smp::compile(&files, "measured", "-O2")?;
+    let guest = Guest { kernel, files, plugin: plugin(&place)?, counts: place.join("counts") };
+    let script = |most| format!("{FUNCTIONS}{}", scaling::script(most));
+    Ok(Speeds(guest.measure(verbose, most + 1, "", script)?))
+}
+
+fn plugin(place: &Path) -> Result<PathBuf> {
+    let plugin = place.join("plugin.so");
+    guest::plugin(&repo::root().join("xtask/src/bench/smp/plugin.c"), &plugin)?;
+    Ok(plugin)
 }
 
 /// Measures single operations.
 pub fn costs(options: &Options) -> Result<Vec<Measurement>> {
-    Guest::new(options)?.measure(options, 3, "", |_| costs_script())
+    Guest::new(options)?.measure(options.verbose, 3, "", |_| costs_script())
 }
 
 fn noise(options: &Options) -> Result<Vec<Measurement>> {
     // Processor 1 is as quiet as Linux makes it, 2 is lent, 3 is as usual.
     Guest::new(options)?
-        .measure(options, 4, "isolcpus=1 nohz_full=1 rcu_nocbs=1", |_| noise_script())
+        .measure(options.verbose, 4, "isolcpus=1 nohz_full=1 rcu_nocbs=1", |_| noise_script())
 }
 
 /// One program on Linux's processors from 1 on, and on lent ones.
@@ -191,14 +217,13 @@ impl Guest {
         files.put_file(&repo::root().join("tests/smp/data/sieve.c"), "tests/sieve.c")?;
         files.put_file(&repo::root().join("docs/limits.md"), "tests/text")?;
         files.put_text("tests/multi", &mixture())?;
-        let plugin = place.join("plugin.so");
-        guest::plugin(&repo::root().join("xtask/src/bench/smp/plugin.c"), &plugin)?;
+        let plugin = plugin(&place)?;
         Ok(Guest { kernel, files, plugin, counts: place.join("counts") })
     }
 
     fn measure(
         &self,
-        options: &Options,
+        verbose: bool,
         processors: u32,
         append: &str,
         script: impl Fn(u32) -> String,
@@ -216,13 +241,13 @@ impl Guest {
             limit: Duration::from_secs(3600),
         };
         let shown = guest::run(&self.kernel, &self.files, &machine, &script(processors - 1))?;
-        if options.verbose {
+        if verbose {
             println!("{shown}");
         }
         ensure!(!shown.contains("failed:"), "a program failed in the guest:\n{shown}");
         let counts = std::fs::read_to_string(&self.counts).context("what the plugin counted")?;
         let measured = reading::read(&shown, &counts)?;
-        if options.verbose {
+        if verbose {
             reading::show(&measured);
         }
         for one in measured.iter().filter(|one| one.slips > 0) {
