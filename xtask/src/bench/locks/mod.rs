@@ -4,6 +4,7 @@
 //! variants take turns, and the ratio is of medians within one run.
 
 mod coz;
+mod real;
 mod servers;
 mod what_if;
 
@@ -30,6 +31,9 @@ pub struct Options {
     /// Only servers under load, counted by `fettle locks -p` in turns
     #[arg(long, conflicts_with = "what_if")]
     pub servers: bool,
+    /// Only what the report says of real programs
+    #[arg(long, conflicts_with_all = ["what_if", "servers"])]
+    pub real: bool,
 }
 
 /// A program and the most that it may cost.
@@ -47,6 +51,13 @@ struct Variant {
     program: Option<PathBuf>,
 }
 
+/// Only predictions.
+fn predictions(binary: &Path, folder: &Path, sources: &Path, rounds: usize) -> Result<bool> {
+    let (sections, source) = (folder.join("sections"), sources.join("locks/sections.c"));
+    compile(&["-O2", "-g", "-pthread"], &source, &sections)?;
+    what_if::run(binary, &sections, &source, rounds)
+}
+
 /// Measures; false if a figure is missed.
 pub fn run(options: &Options) -> Result<bool> {
     let binary = fettle::binary(options.fettle.as_deref())?;
@@ -56,10 +67,10 @@ pub fn run(options: &Options) -> Result<bool> {
     let cpu = sources.join("probe/cpu.c");
     compile(&["-O2", "-shared", "-fPIC"], &cpu, &account)?;
     if options.what_if {
-        let sections = folder.join("sections");
-        let source = sources.join("locks/sections.c");
-        compile(&["-O2", "-g", "-pthread"], &source, &sections)?;
-        return what_if::run(&binary, &sections, &source, options.rounds);
+        return predictions(&binary, &folder, &sources, options.rounds);
+    }
+    if options.real {
+        return real::run(&binary, &folder);
     }
     if options.servers {
         return servers::run(&binary, &folder, options.rounds);
