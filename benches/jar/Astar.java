@@ -1,9 +1,13 @@
 import java.util.Arrays;
 
-/** What astar.c does, as a Java programmer writes it. */
+/**
+ * What astar.c does, as a Java programmer writes it. For costs of other types than int, the benchmark replaces the type of
+ * what is one, and casts of sums to it.
+ */
 public final class Astar {
     private static final int SIZE = 200;
     private static final int CELLS = SIZE * SIZE;
+    private static final int FAR = 0x7f7f7f7f;
 
     private final int[] cost = new int[CELLS];
     private final int[] best = new int[CELLS];
@@ -52,15 +56,15 @@ public final class Astar {
     }
 
     private int search() {
-        Arrays.fill(best, 0x7f7f7f7f);
+        Arrays.fill(best, FAR);
         length = 0;
         best[0] = 0;
-        push(0, distance(0));
+        push(0, (int) (distance(0)));
         int[] next = new int[4];
         while (length > 0) {
             int cell = pop();
             if (cell == CELLS - 1) {
-                return best[cell];
+                return (int) best[cell];
             }
             int x = cell % SIZE;
             next[0] = x > 0 ? cell - 1 : -1;
@@ -71,10 +75,10 @@ public final class Astar {
                 if (to < 0 || to >= CELLS) {
                     continue;
                 }
-                int value = best[cell] + cost[to];
+                int value = (int) (best[cell] + cost[to]);
                 if (value < best[to]) {
                     best[to] = value;
-                    push(to, value + distance(to));
+                    push(to, (int) (value + distance(to)));
                 }
             }
         }
@@ -89,7 +93,7 @@ public final class Astar {
         for (int t = 0; t < times; t++) {
             for (int i = 0; i < CELLS; i++) {
                 seed = seed * 1103515245 + 12345;
-                astar.cost[i] = 1 + (seed >>> 16) % 9;
+                astar.cost[i] = (int) (1 + (seed >>> 16) % 9);
             }
             sum = sum * 31 + astar.search();
         }

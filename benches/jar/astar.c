@@ -1,13 +1,20 @@
-/* A* from corner to corner of a map with random costs, by a heap; the argument says how often. */
+/* A* from corner to corner of a map with random costs, by a heap; the argument says how often. Costs are of the type
+   NUMBER. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SIZE 200
 #define CELLS (SIZE * SIZE)
-static int cost[CELLS], best[CELLS], heap[CELLS * 4], key[CELLS * 4], length;
+#ifndef NUMBER
+#define NUMBER int
+#endif
+typedef NUMBER number;
 
-static void push(int cell, int value) {
+static number cost[CELLS], best[CELLS], key[CELLS * 4];
+static int heap[CELLS * 4], length;
+
+static void push(int cell, number value) {
     int at = length++;
     while (at > 0 && key[(at - 1) / 2] > value) {
         heap[at] = heap[(at - 1) / 2];
@@ -19,7 +26,8 @@ static void push(int cell, int value) {
 }
 
 static int pop(void) {
-    int top = heap[0], cell = heap[--length], value = key[length], at = 0;
+    int top = heap[0], cell = heap[--length], at = 0;
+    number value = key[length];
     for (;;) {
         int child = 2 * at + 1;
         if (child >= length) break;
@@ -49,7 +57,7 @@ static int search(void) {
         for (int i = 0; i < 4; i++) {
             int to = next[i];
             if (to < 0 || to >= CELLS) continue;
-            int value = best[cell] + cost[to];
+            number value = best[cell] + cost[to];
             if (value < best[to]) {
                 best[to] = value;
                 push(to, value + distance(to));

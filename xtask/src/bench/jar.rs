@@ -63,8 +63,51 @@ struct Subject {
     /// None for our own, whose source is in `benches/jar`.
     project: Option<Project>,
     arguments: &'static [&'static str],
-    /// The class that does the same in Java.
-    plain: Option<&'static str>,
+    /// What does the same in Java.
+    plain: Option<Plain>,
+}
+
+/// A class of `benches/jar`, or one that is made of it.
+#[derive(Clone, Copy)]
+struct Plain {
+    source: &'static str,
+    class: &'static str,
+    /// The type of its numbers; `int` in the source.
+    number: &'static str,
+    /// The largest of them, which is what the bytes 0x7f make in C.
+    far: &'static str,
+}
+
+impl Plain {
+    const fn of(class: &'static str) -> Plain {
+        Plain { source: class, class, number: "int", far: "0x7f7f7f7f" }
+    }
+
+    const fn astar(class: &'static str, number: &'static str, far: &'static str) -> Plain {
+        Plain { source: "Astar", class, number, far }
+    }
+
+    /// Its source: costs and sums of them get their type.
+    fn text(self) -> Result<String> {
+        let path = benches().join(format!("{}.java", self.source));
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        if self.number == "int" {
+            return Ok(text);
+        }
+        let (number, far) = (self.number, self.far);
+        let line = |line: &str| {
+            let is_array =
+                ["cost", "best", "key"].iter().any(|of| line.contains(&format!("int[] {of}")));
+            if is_array {
+                return line.replace("int[", &format!("{number}["));
+            }
+            line.replace("int value", &format!("{number} value"))
+                .replace("(int) (", &format!("({number}) ("))
+                .replace("int FAR = 0x7f7f7f7f", &format!("{number} FAR = {far}"))
+        };
+        let text: Vec<String> = text.lines().map(line).collect();
+        Ok(text.join("\n").replace(self.source, self.class))
+    }
 }
 
 fn subjects() -> Vec<Subject> {
@@ -77,9 +120,12 @@ fn subjects() -> Vec<Subject> {
     };
     vec![
         own("kernel", &["8000"], None),
-        own("astar", &["60"], Some("Astar")),
-        own("life", &["1000"], Some("Life")),
-        own("nbody", &["2000000"], Some("Nbody")),
+        own("astar", &["60"], Some(Plain::of("Astar"))),
+        own("astar_short", &["60"], Some(Plain::astar("AstarShort", "short", "0x7f7f"))),
+        own("astar_float", &["60"], Some(Plain::astar("AstarFloat", "float", "3e38f"))),
+        own("astar_double", &["60"], Some(Plain::astar("AstarDouble", "double", "1e306"))),
+        own("life", &["1000"], Some(Plain::of("Life"))),
+        own("nbody", &["2000000"], Some(Plain::of("Nbody"))),
         real(Project::Lua, &["load.lua", "5"]),
         real(Project::Bzip2, &["-c", "-k", "text"]),
         real(Project::Minigzip, &["-c", "text"]),
@@ -287,7 +333,7 @@ fn variants(
         fresh("qemu", line(&["qemu-mipsel-static", &cross])),
     ];
     for (number, jvm) in options.jvm.iter().enumerate() {
-        let names = [Some("-"), subject.plain];
+        let names = [Some("-"), subject.plain.map(|plain| plain.class)];
         for name in names.into_iter().flatten() {
             let mut command = Command::new(jvm);
             let classes = classes(place, subject, jar)?;
@@ -332,7 +378,11 @@ fn classes(place: &Path, subject: &Subject, jar: &Path) -> Result<PathBuf> {
     let mut javac = Command::new("javac");
     javac.args(["--release", "17", "-nowarn", "-d"]).arg(&out).arg("-cp").arg(jar);
     javac.arg(place.join("Warm.java"));
-    javac.args(subject.plain.map(|name| benches().join(format!("{name}.java"))));
+    if let Some(plain) = subject.plain {
+        let source = place.join(format!("{}.java", plain.class));
+        std::fs::write(&source, plain.text()?)?;
+        javac.arg(source);
+    }
     proc::output_of(&mut javac)?;
     Ok(out)
 }

@@ -1,0 +1,2 @@
+#define NUMBER float
+#include "astar.c"

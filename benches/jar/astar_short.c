@@ -1,0 +1,2 @@
+#define NUMBER short
+#include "astar.c"
