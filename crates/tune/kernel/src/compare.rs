@@ -132,6 +132,34 @@ mod tests {
         assert_eq!(busy_in("intr 5\n"), None);
     }
 
+    /// Turns are A B B A, then B A A B; what was switched is new afterwards, also when a switch failed.
+    #[test]
+    fn whatever_is_switched_is_new_afterwards() {
+        let turns = Turns {
+            work: "date +%s%N".into(),
+            rounds: Rounds { enough: 5, most: 5 },
+            turn: Duration::from_millis(30),
+        };
+        let mut switched = Vec::new();
+        let measured = compare_by(&turns, &mut |new| {
+            switched.push(new);
+            Ok(())
+        });
+        assert_eq!(switched[..8], [false, true, true, false, true, false, false, true]);
+        assert_eq!(switched.last(), Some(&true));
+        // All of it runs the same: a machine that is not idle shows that, an idle one has no round.
+        if let Ok(measured) = measured {
+            assert!(measured.low <= measured.ratio && measured.ratio <= measured.high);
+        }
+        let mut last = false;
+        let failed = compare_by(&turns, &mut |new| {
+            let fails = last && !new;
+            last = new;
+            if fails { Err(Error::Work("cannot switch".into())) } else { Ok(()) }
+        });
+        assert!(failed.is_err() && last);
+    }
+
     #[test]
     fn work_is_the_first_number() {
         assert_eq!(work_done("echo done 12 of 30").unwrap(), 12);
