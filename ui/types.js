@@ -126,7 +126,9 @@
  * @property {string} name
  * @property {string} module
  * @property {number} calls
+ * @property {number} self_ns
  * @property {number} self_corrected_ns
+ * @property {number} total_ns
  * @property {number} total_corrected_ns
  * @property {number|null} cpu_self_ns
  * @property {Latency|null} latency
