@@ -107,26 +107,12 @@ mod tests {
     use super::*;
     use std::io::Cursor;
 
-    /// A core file with one segment.
-    fn file(start: u64, bytes: &[u8]) -> Vec<u8> {
-        let mut file = vec![0; HEADER + SEGMENT];
-        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        file[16..20].copy_from_slice(&[4, 0, 62, 0]);
-        file[32] = HEADER as u8;
-        file[54] = SEGMENT as u8;
-        file[56] = 1;
-        file[HEADER] = 1;
-        file[HEADER + 8] = (HEADER + SEGMENT) as u8;
-        file[HEADER + 16..HEADER + 24].copy_from_slice(&start.to_le_bytes());
-        file[HEADER + 32..HEADER + 40].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
-        file.extend_from_slice(bytes);
-        file
-    }
+    use crate::made::core_file;
 
     #[test]
     fn memory_is_found_by_address() {
         let start = 0xffff_ffff_8100_0000;
-        let mut core = Core::new(Cursor::new(file(start, b"kernel"))).unwrap();
+        let mut core = Core::new(Cursor::new(core_file(start, b"kernel"))).unwrap();
         assert_eq!(core.read(start + 1, start + 4).unwrap(), b"ern");
         let beyond = Error::NoMemory { start: start + 1, end: start + 7 };
         assert_eq!(core.read(start + 1, start + 7), Err(beyond));
@@ -136,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_shortened_file_is_refused() {
-        let whole = file(0x1000, b"kernel");
+        let whole = core_file(0x1000, b"kernel");
         for length in 0..whole.len() {
             let read = Core::new(Cursor::new(&whole[..length]))
                 .and_then(|mut core| core.read(0x1000, 0x1006));

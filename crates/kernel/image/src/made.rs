@@ -166,7 +166,11 @@ impl Made {
         let TableWriter { memory, mut symbols } = tables;
         symbols.push((TEXT + memory.len() as u64, 'R', "_end".to_string()));
         let line = |(at, kind, name): &(u64, char, String)| format!("{at:016x} {kind} {name}\n");
-        Files { core: core(&memory), kallsyms: symbols.iter().map(line).collect(), btf: types() }
+        Files {
+            core: core_file(TEXT, &memory),
+            kallsyms: symbols.iter().map(line).collect(),
+            btf: types(),
+        }
     }
 }
 
@@ -196,15 +200,15 @@ fn near(to: u64, field: u64) -> [u8; 4] {
     (to.wrapping_sub(field) as i32).to_le_bytes()
 }
 
-/// A core file of one segment.
-fn core(memory: &[u8]) -> Vec<u8> {
+/// A core file of one segment, of memory that begins at `start`.
+pub(crate) fn core_file(start: u64, memory: &[u8]) -> Vec<u8> {
     let mut file = b"\x7fELF\x02\x01".to_vec();
     file.resize(64 + 56, 0);
     file[16..20].copy_from_slice(&[4, 0, 62, 0]);
     (file[32], file[54], file[56]) = (64, 56, 1);
     let segment = &mut file[64..];
     (segment[0], segment[8]) = (1, 64 + 56);
-    segment[16..24].copy_from_slice(&TEXT.to_le_bytes());
+    segment[16..24].copy_from_slice(&start.to_le_bytes());
     segment[32..40].copy_from_slice(&(memory.len() as u64).to_le_bytes());
     file.extend_from_slice(memory);
     file

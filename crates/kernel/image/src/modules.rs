@@ -195,6 +195,7 @@ mod tests {
 
     use super::*;
     use crate::functions::FENTRY;
+    use crate::made::core_file;
     use crate::symbols::Symbols;
 
     /// Where the module lies in these tests, and its `struct module` in it.
@@ -227,18 +228,6 @@ mod tests {
         bytes
     }
 
-    fn core(memory: &[u8]) -> Core<Cursor<Vec<u8>>> {
-        let mut file = vec![0; 64 + 56];
-        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        file[16..20].copy_from_slice(&[4, 0, 62, 0]);
-        (file[32], file[54], file[56]) = (64, 56, 1);
-        (file[64], file[72]) = (1, 64 + 56);
-        file[80..88].copy_from_slice(&BASE.to_le_bytes());
-        file[96..104].copy_from_slice(&(memory.len() as u64).to_le_bytes());
-        file.extend_from_slice(memory);
-        Core::new(Cursor::new(file)).unwrap()
-    }
-
     fn read(place: Place, fields: &[(u32, u64)], name: &str) -> Result<Option<Loaded>, Error> {
         let mut tables = [(TABLE + 16, TABLE + 24); TABLES.len()];
         tables[0] = (TABLE, TABLE + 8);
@@ -248,7 +237,8 @@ mod tests {
             BASE + THIS
         );
         let symbols = Symbols::parse(&symbols).unwrap();
-        layout.read(&mut core(&memory(fields)), name, &symbols.modules()[name])
+        let mut core = Core::new(Cursor::new(core_file(BASE, &memory(fields)))).unwrap();
+        layout.read(&mut core, name, &symbols.modules()[name])
     }
 
     fn whole() -> (Place, [(u32, u64); 3]) {
