@@ -115,10 +115,9 @@ impl Files {
 
     /// Reads the files of a trace's modules, as far as they are still those that were recorded.
     pub fn of_trace(trace: &Trace) -> Files {
-        let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let open = |recorded: &fettle_trace::Module| {
             let module = Module::read(Path::new(&recorded.path))?;
-            let same = module.image.build_id().map(hex) == recorded.build_id;
+            let same = fettle_record::rows::build_id(module.image) == recorded.build_id;
             same.then(|| &*Box::leak(Box::new(module)))
         };
         let modules = trace.modules().unwrap_or_default();
