@@ -15,7 +15,7 @@ mod reading;
 pub mod root;
 
 pub use boot::Options;
-use boot::boot;
+use boot::{MEASURE, boot};
 pub use reading::Counts;
 use reading::Load;
 
@@ -78,24 +78,6 @@ fn layout(options: &Options) -> Result<bool> {
     }
     Ok(right)
 }
-
-/// The load runs until there are rewritten functions for it; it is measured alone.
-const MEASURE: &str = "
-measure() { # LOAD TIMES
-    load $1 20 >/dev/null; load $1 $2 >/dev/null
-    echo \"load: $1 before\"; load $1 $2 marked
-    nice -n 19 load $1 100000000 >/dev/null 2>&1 &
-    loading=$!
-    fettle tune --kernel --time 0.5 --no-compare >/tmp/tuned 2>&1
-    echo \"tuned: $? $(tail -n 2 /tmp/tuned | head -n 1)\"
-    kill -9 $loading; wait $loading 2>/dev/null; sleep 1
-    load $1 20 >/dev/null; load $1 $2 >/dev/null
-    echo \"load: $1 installed\"; load $1 $2 marked
-    fettle undo --kernel
-    load $1 20 >/dev/null; load $1 $2 >/dev/null
-    echo \"load: $1 after\"; load $1 $2 marked
-}
-";
 
 fn show(asked: &Asked, load: &Load) -> bool {
     let share = |of: fn(&Counts) -> u64, counts: &Counts| {

@@ -1,10 +1,10 @@
 //! One function of the kernel and all that it leads to: figures 4 to 7 of A. Tamches and B. Miller, *Dynamic Kernel
 //! I-Cache Optimization* (2001), for the successor of what they laid out.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::boot::{Options, boot};
+use super::boot::{MEASURE, Options, boot};
 use super::reading::{self, Load};
 
 /// The successor of Solaris' `tcp_rput_data`.
@@ -18,33 +18,17 @@ pub struct Measured {
     pub load: Load,
 }
 
-/// As the measurement of all that runs, with the root's group alone.
-const SCRIPT: &str = "
-load tcp 20 >/dev/null; load tcp 1000 >/dev/null
-echo 'load: tcp before'; load tcp 1000 marked
-nice -n 19 load tcp 100000000 >/dev/null 2>&1 &
-loading=$!
-fettle kernel tune --root ROOT --time 0.5 --no-compare --json >/tmp/tuned 2>/tmp/said
-echo \"tuned: $? $(tail -n 1 /tmp/said)\"
-echo \"json: $(tr -d '\\n' </tmp/tuned)\"
-kill -9 $loading; wait $loading 2>/dev/null; sleep 1
-load tcp 20 >/dev/null; load tcp 1000 >/dev/null
-echo 'load: tcp installed'; load tcp 1000 marked
-fettle undo --kernel
-load tcp 20 >/dev/null; load tcp 1000 >/dev/null
-echo 'load: tcp after'; load tcp 1000 marked
-";
-
 /// Measures in a guest.
 pub fn measure(options: &Options) -> Result<Measured> {
-    let (_, shown, counts) = boot(options, &SCRIPT.replace("ROOT", ROOT))?;
+    let script = format!("{MEASURE}measure tcp 1000 --root {ROOT} --json\n");
+    let (_, shown, counts) = boot(options, &script)?;
     let counts = std::fs::read_to_string(&counts).context("what the plugin counted")?;
-    let loads = reading::read(&shown, &counts)?;
-    let json = shown.lines().find_map(|line| line.strip_prefix("json: "));
-    let json = json.with_context(|| format!("the guest did not come to its end:\n{shown}"))?;
+    let load = reading::read(&shown, &counts)?.into_iter().next();
+    let load = load.with_context(|| format!("the load was not measured:\n{shown}"))?;
+    // Behind the status, which is 0.
+    let json = load.said.trim_start_matches("0 ");
     let tuned = serde_json::from_str(json).with_context(|| format!("what it printed: {json}"))?;
-    ensure!(loads.len() == 1, "the load was not measured:\n{shown}");
-    Ok(Measured { tuned, load: loads.into_iter().next().context("no load")? })
+    Ok(Measured { tuned, load })
 }
 
 /// Measures and prints.
