@@ -17,7 +17,10 @@ static int leave(void) {
     take_jumps_back(&status);
     int failed = lead_out(&status);
     if (!failed && status.foreign) failed = -EAGAIN;
-    if (!failed) status.state = OUT;
+    if (!failed) {
+        status.state = OUT;
+        stop_clock();
+    }
     return failed;
 }
 
@@ -26,8 +29,11 @@ static int carry_out(struct command command) {
     case INSTALL:
         if (status.barred) return -EBUSY;
         status.taken = 0;
-        int failed = write_jumps(&status);
+        int failed = start_clock();
+        if (failed) return failed;
+        failed = write_jumps(&status);
         if (!failed) status.state = INSTALLED;
+        if (status.state == OUT) stop_clock();
         return failed;
     case REMOVE:
         if (status.state == INSTALLED) {
@@ -83,6 +89,7 @@ s64 control_read(void *opened, void *to, u64 count, s64 *position) {
         static u8 page[STATUS_BYTES];
         mutex_lock(lock);
         status.ticks = __builtin_ia32_rdtsc();
+        read_clock(&status);
         status.now_ns = ktime_get_mono_fast_ns();
         for (u64 i = 0; i < sizeof status; i++) page[i] = ((u8 *)&status)[i];
         got = simple_read_from_buffer(to, count, position, page, sizeof page);

@@ -3,8 +3,8 @@
 // It is compiled without the kernel's headers, when Fettle itself is built, and has to fit kernels that
 // did not exist then. So it knows no structure of the kernel: the module writer (crates/kernel/kernel-live)
 // takes offsets of fields from the kernel's BTF, addresses of functions from its symbols, and puts both
-// into the module. Four layouts are ABI between the two and stand in this file: `facts`, `patch`,
-// `origin`, `held`. Two more are between the core and its client: `status` and `command`.
+// into the module. Five layouts are ABI between the two and stand in this file: `facts`, `patch`,
+// `origin`, `held`, `open_span`. Two more are between the core and its client: `status` and `command`.
 #pragma once
 
 typedef unsigned char u8;
@@ -15,12 +15,15 @@ typedef long s64;
 
 #define ENOENT 2
 #define EAGAIN 11
+#define ENOMEM 12
 #define EBUSY 16
 #define EINVAL 22
 
 #define JUMP 0xe9
 #define INT3 0xcc
 #define JUMP_BYTES 5
+
+#define TRACEPOINTS 15
 
 // Where fields lie in the kernel's structures, and how much the plan brings. `u64` each.
 struct facts {
@@ -33,6 +36,9 @@ struct facts {
     u64 patches, origins;
     u64 cpu_counters, shared_counters;
     u64 held_modules;
+    u64 open;  // spans; where there are none, time is not taken
+    // Where tracepoints lie, 0 where the kernel has none: of switches, then of interrupts' begins and ends in turns.
+    u64 tracepoints[TRACEPOINTS];
 };
 
 // A jump from behind an original's fentry nop to behind its copy's.
@@ -57,13 +63,20 @@ struct held {
     u8 name[56];
 };
 
+// Text in which a call of its function is open, and the counters of what takes its time: a processor's own, or,
+// if less than 0, inverted, one for all.
+struct open_span {
+    u32 from, to;  // from text_begin
+    s32 deoptimised, ticks, virtual_ticks;
+};
+
 enum state {
     OUT,        // nothing leads to copies, and no thread is in them
     INSTALLED,  // jumps lead to copies
     LEAVING,    // no jump leads to copies, but threads may be in them
 };
 
-#define STATUS_VERSION 2
+#define STATUS_VERSION 3
 
 // What the control file begins with. It fills STATUS_BYTES; counters follow: one row of `cpu_counters`
 // for each of `cpus`, then `shared_counters`.
@@ -80,6 +93,7 @@ struct status {
     u64 taken;                              // the original whose bytes were not the expected ones
     u64 trapped;                            // threads that met a breakpoint while jumps were written
     u64 ticks, now_ns;                      // the time-stamp counter and the clock when this was read
+    u64 interrupt_ticks, lost_threads;      // of virtual time: clock.c
 };
 
 enum verb {
@@ -98,6 +112,7 @@ extern struct facts facts;
 extern struct patch patches[];
 extern const struct origin origins[];
 extern const struct held held_modules[];
+extern const struct open_span open_spans[];
 extern u8 text_begin[], text_end[];
 extern u64 cpu_counters[];  // an offset in each processor's own memory
 extern u64 shared_counters[];
@@ -109,6 +124,9 @@ extern void mutex_lock(void *), mutex_unlock(void *), __mutex_init(void *, const
 extern u8 text_mutex[];
 extern void text_poke_queue(void *at, const void *code, u64 bytes, const void *emulated);
 extern void text_poke_finish(void);
+extern int tracepoint_probe_register(void *, void *probe, void *data);
+extern int tracepoint_probe_unregister(void *, void *probe, void *data);
+extern void synchronize_rcu(void);
 extern int stop_machine(int (*)(void *), void *, const void *processors);
 extern void synchronize_rcu_tasks(void), synchronize_rcu_tasks_rude(void);
 extern u64 ktime_get_mono_fast_ns(void);
@@ -148,6 +166,12 @@ int at_breakpoint(struct notifier *, u64 action, void *die);
 
 // threads.c: return addresses of threads.
 int lead_out(struct status *);
+
+// clock.c: virtual time.
+int start_clock(void);
+void stop_clock(void);
+void end_call(u8 *task, int runs_here, u64 address);
+void read_clock(struct status *);
 
 // A field of one of the kernel's structures.
 #define FIELD(type, base, offset) (*(type *)((u8 *)(base) + (offset)))

@@ -86,11 +86,16 @@ static u64 switches_of(u8 *task) {
            __atomic_load_n(&FIELD(u64, task, facts.task_nivcsw), __ATOMIC_ACQUIRE);
 }
 
-static void found(struct pass *pass, u64 *slot, u64 original) {
+static void exchange(u8 *task, u64 *slot, u64 original) {
+    end_call(task, task == current_task_of_this_processor(), *slot);
+    *slot = original;
+}
+
+static void found(struct pass *pass, u8 *task, u64 *slot, u64 original) {
     struct survey *survey = pass->survey;
     add(&pass->moved, 1);
     if (pass->stops)
-        *slot = original;
+        exchange(task, slot, original);
     else if (survey->used < survey->most)
         survey->slots[survey->used++] = (struct slot){slot, original};
     else
@@ -114,7 +119,7 @@ static void walk(struct pass *pass, u8 *task, u64 *from) {
         }
         u64 original = original_of(*slot);
         if (original)
-            found(pass, slot, original);
+            found(pass, task, slot, original);
         else
             add(&pass->stuck, 1);
     }
@@ -158,7 +163,7 @@ static int exchange_known(struct pass *pass, u8 *task) {
     struct known *known = known_of(pass->survey, task);
     if (!known) return 0;
     struct slot *slots = pass->survey->slots + known->first;
-    for (u64 i = 0; i < known->slots; i++) *slots[i].at = slots[i].original;
+    for (u64 i = 0; i < known->slots; i++) exchange(task, slots[i].at, slots[i].original);
     add(&pass->tasks, 1);
     add(&pass->moved, known->slots);
     return 1;

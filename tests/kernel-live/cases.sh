@@ -75,6 +75,11 @@ case_exact() {
 }
 
 # Blocks and edges follow calls; time of a call that sleeps is its own, whatever its processor does meanwhile.
+# A number of a function's times: time_of FILE FUNCTION NAME
+time_of() {
+    tr '{' '\n' <$1 | grep "\"name\":\"$2\".*\"ns\"" | sed "s/.*\"$3\":\([0-9]*\).*/\1/"
+}
+
 case_modes() {
     for mode in blocks edges; do
         rm -rf /tmp/counts.fettle
@@ -85,10 +90,25 @@ case_modes() {
         fettle report --blocks /tmp/counts.fettle >/tmp/blocks 2>&1
         at_least reported-$mode 1 "$(grep -c 'read_.*zero' /tmp/blocks)"
     done
-    fettle kernel count --mode time --json 'hrtimer_nanosleep,read_iter_zero' -- sleep 2 >/tmp/counts
-    ns=$(tr '{' '\n' </tmp/counts | grep '"name":"hrtimer_nanosleep".*"ns"' | sed 's/.*"ns":\([0-9]*\).*/\1/')
-    at_least time-of-a-sleep 1990000000 "${ns:-0}"
-    result time-is-no-more yes "$([ "${ns:-0}" -lt 4000000000 ] && echo yes)"
+    # One sleeps through all of it and ends, others are asleep when it is over, one works.
+    load sleep 20 >/dev/null 2>&1 &
+    sleepers=$!
+    fettle kernel count --mode time --json 'hrtimer_nanosleep,do_nanosleep,vfs_read' -- \
+        sh -c 'sleep 1; sleep 1; load sleep 8 >/dev/null 2>&1 & load read 3000; sleep 1; echo $! >/tmp/asleep' \
+        >/tmp/counts
+    kill $sleepers $(cat /tmp/asleep)
+    ns=$(time_of /tmp/counts hrtimer_nanosleep ns)
+    at_least time-of-a-sleep 2990000000 "${ns:-0}"
+    own=$(time_of /tmp/counts hrtimer_nanosleep virtual_ns)
+    # Threads that sleep do not run: a share that only a mistake would reach.
+    result sleep-is-no-virtual-time yes "$([ "${own:-$ns}" -gt 0 ] && [ "${own:-$ns}" -lt $((ns / 5)) ] && echo yes)"
+    at_least open-calls 1 "$(time_of /tmp/counts hrtimer_nanosleep not_ended)"
+    result abandoned 0 "$(time_of /tmp/counts hrtimer_nanosleep abandoned)"
+    wall=$(time_of /tmp/counts vfs_read ns)
+    own=$(time_of /tmp/counts vfs_read virtual_ns)
+    result virtual-is-part-of-wall yes "$([ "${own:-0}" -gt 0 ] && [ "$own" -le "$wall" ] && echo yes)"
+    at_least interrupts 1 "$(sed 's/.*"interrupts_ns":\([0-9]*\).*/\1/' /tmp/counts)"
+    result lost 0 "$(sed 's/.*"lost_open_calls":\([0-9]*\).*/\1/' /tmp/counts)"
 }
 
 # A kprobe by address and the tracer by name: how often the one was hit, and what the other found.

@@ -10,19 +10,50 @@ const INCREMENT: [u8; 5] = [0x65, 0x48, 0xff, 0x04, 0x25];
 const PUSH_FLAGS: [u8; 1] = [0x9c];
 const POP_FLAGS: [u8; 1] = [0x9d];
 
-/// `push %rax; push %rdx; rdtsc; shl $32, %rdx; or %rdx, %rax`
-const BEGINS: [u8; 11] = [0x50, 0x52, 0x0f, 0x31, 0x48, 0xc1, 0xe2, 0x20, 0x48, 0x09, 0xd0];
+/// What takes time: its instructions, each with what it leaves on the stack.
+const CLOCK: [(Piece, i16); 17] = [
+    (Piece::Bytes(&[0x50]), 8),                        // push %rax
+    (Piece::Bytes(&[0x51]), 16),                       // push %rcx
+    (Piece::Bytes(&[0x52]), 24),                       // push %rdx
+    (Piece::Base([0x65, 0x48, 0x8b, 0x0c, 0x25]), 24), // mov %gs:base, %rcx
+    (Piece::Bytes(&[0x0f, 0x31]), 24),                 // rdtsc
+    (Piece::Bytes(&[0x48, 0xc1, 0xe2, 0x20]), 24),     // shl $32, %rdx
+    (Piece::Bytes(&[0x48, 0x09, 0xd0]), 24),           // or %rdx, %rax
+    (Piece::Base([0x65, 0x48, 0x39, 0x0c, 0x25]), 24), // cmp %rcx, %gs:base
+    (Piece::Bytes(&[0x75, 0xe3]), 24),                 // jne to where the base is read
+    (Piece::Count, 24),                                // incq %gs:…
+    (Piece::Ticks, 24),                                // sub or add %rax, %gs:…
+    (Piece::Bytes(&[0x48, 0x29, 0xc8]), 24),           // sub %rcx, %rax
+    (Piece::Ticks, 24),                                // sub or add %rax, %gs:…
+    (Piece::Bytes(&[0x5a]), 16),                       // pop %rdx
+    (Piece::Bytes(&[0x59]), 8),                        // pop %rcx
+    (Piece::Bytes(&[0x58]), 0),                        // pop %rax
+    (Piece::Flags, 0),
+];
 /// `sub %rax, %gs:…` and `add %rax, %gs:…`, with a distance of four bytes.
 const TICKS: [[u8; 5]; 2] = [[0x65, 0x48, 0x29, 0x04, 0x25], [0x65, 0x48, 0x01, 0x04, 0x25]];
-/// `pop %rdx; pop %rax`
-const ENDS: [u8; 2] = [0x5a, 0x58];
+
+/// An instruction of what takes time.
+#[derive(Clone, Copy)]
+enum Piece {
+    /// These bytes.
+    Bytes(&'static [u8]),
+    /// These, and the place of the base of virtual time.
+    Base([u8; 5]),
+    /// A counter is incremented.
+    Count,
+    /// Ticks are added to a counter or subtracted, the same for all.
+    Ticks,
+    /// The flags, if they are put back.
+    Flags,
+}
 
 /// What takes time, with what belongs to it: it leaves all registers as they were, but for the flags where it does
 /// not put those back, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clock {
     /// The counters that it changes.
-    pub numbers: [u32; 2],
+    pub numbers: Vec<u32>,
     /// It puts the flags back.
     pub saves: bool,
     /// Offsets of its instructions, and how many bytes more are on the stack there; the end is the last.
@@ -35,46 +66,49 @@ pub(crate) fn clock(new: New<'_>, place: Place) -> Option<Clock> {
     let text = part.text.get(place.offset as usize..)?;
     let saves = text.starts_with(&PUSH_FLAGS);
     let flags = i16::from(saves) * 8;
-    let begin = usize::from(saves);
-    let mut at = begin;
-    let mut takes = |bytes: &[u8]| {
-        let right = text.get(at..at + bytes.len()) == Some(bytes);
-        at += bytes.len();
-        right
-    };
-    if !takes(&BEGINS) || !takes(&INCREMENT) || !takes(&[0; 4]) {
-        return None;
-    }
-    let ticks =
-        TICKS.iter().find(|ticks| text.get(begin + 20..).is_some_and(|t| t.starts_with(*ticks)));
-    if !takes(ticks?) || !takes(&[0; 4]) || !takes(&ENDS) || (saves && !takes(&POP_FLAGS)) {
-        return None;
-    }
-    let end = at;
-    let number = |field: usize| {
-        let at = place.offset + (begin + field) as u32;
-        let found = part.references.binary_search_by_key(&at, |reference| reference.at).ok()?;
-        match part.references[found].value {
-            Value::Counter(number) => Some(number),
-            _ => None,
-        }
-    };
-    let numbers = [number(16)?, number(25)?];
-    let inside = part
-        .references
-        .iter()
-        .filter(|reference| (place.offset..place.offset + end as u32).contains(&reference.at));
-    if inside.count() != numbers.len() {
-        return None;
-    }
-    let steps = [(1, 8), (2, 16), (4, 16), (8, 16), (11, 16), (20, 16), (29, 16), (30, 8), (31, 0)];
-    let mut stack: Vec<(usize, i16)> =
-        steps.iter().map(|(offset, bytes)| (begin + offset, bytes + flags)).collect();
+    let mut at = usize::from(saves);
+    let mut stack = Vec::with_capacity(CLOCK.len() + 1);
+    let mut numbers = Vec::new();
+    let mut sum: Option<[u8; 5]> = None;
     if saves {
-        stack.insert(0, (1, 8));
-        stack.push((end, 0));
+        stack.push((at, flags));
     }
-    Some(Clock { numbers, saves, stack })
+    for (piece, pushed) in CLOCK {
+        let (bytes, is_reach) = match piece {
+            Piece::Bytes(bytes) => (bytes, false),
+            Piece::Base(ref bytes) => (&bytes[..], true),
+            Piece::Count => (&INCREMENT[..], true),
+            Piece::Ticks => {
+                let found = TICKS.iter().find(|ticks| text[at..].starts_with(*ticks))?;
+                (&sum.get_or_insert(*found)[..], true)
+            }
+            Piece::Flags if saves => (&POP_FLAGS[..], false),
+            Piece::Flags => break,
+        };
+        if !text.get(at..)?.starts_with(bytes) {
+            return None;
+        }
+        at += bytes.len();
+        if is_reach {
+            let field = place.offset + at as u32;
+            let found = part.references.binary_search_by_key(&field, |r| r.at).ok()?;
+            match (piece, part.references[found].value) {
+                (Piece::Base(_), Value::VirtualBase) => {}
+                (Piece::Count | Piece::Ticks, Value::Counter(number)) => numbers.push(number),
+                _ => return None,
+            }
+            if text.get(at..at + 4) != Some(&[0; 4]) {
+                return None;
+            }
+            at += 4;
+        }
+        let flags = if matches!(piece, Piece::Flags) { 0 } else { flags };
+        stack.push((at, pushed + flags));
+    }
+    let inside = place.offset..place.offset + at as u32;
+    let references = part.references.iter().filter(|reference| inside.contains(&reference.at));
+    // Two more are those of the base.
+    (references.count() == numbers.len() + 2).then_some(Clock { numbers, saves, stack })
 }
 
 /// A counter, with what belongs to it.

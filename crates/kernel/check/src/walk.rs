@@ -320,7 +320,7 @@ impl<'a, 'o> Walk<'a, 'o> {
         if pair.shadow || clock.numbers.iter().any(|number| *number >= self.new.plan.counters) {
             return Err((Why::Counter, pair));
         }
-        self.clocks.extend(clock.numbers);
+        self.clocks.extend(&clock.numbers);
         if !clock.saves && !self.original.flags_dead(pair.original, &mut self.facts) {
             return Err((Why::Flags, pair));
         }

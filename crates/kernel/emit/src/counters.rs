@@ -10,6 +10,7 @@ use fettle_kernel_image::orc::Base;
 use fettle_kernel_lift::flags::{Callees, Flags};
 use fettle_kernel_lift::step::Step;
 use fettle_kernel_lift::{End, KernelFunction, Lifter, Reason};
+use fettle_kernel_plan::OpenCounters;
 use fettle_lift::BlockId;
 use fettle_lift::edges::{EdgeGraph, Place};
 use rustc_hash::FxHashMap;
@@ -38,16 +39,24 @@ pub enum Meaning {
     Begun,
     /// Calls that ended.
     Ended,
+    /// Calls that a thread was deoptimised in: their time counts until then. No instruction
+    /// counts them.
+    Deoptimised,
     /// Ticks of the time-stamp counter at all ends, less those at all begins, modulo 2^64. So it is the time
     /// of all calls, as soon as each has ended; no call needs a place of its own for it.
     Ticks,
+    /// The same in virtual time, which stops while a thread does not run, and while an interrupt has its
+    /// processor.
+    VirtualTicks,
 }
 
 /// Where in a function time is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clock {
-    /// Number of the counter of begins or ends; that of ticks.
-    pub numbers: (u32, u32),
+    /// Number of the counter of begins or ends.
+    pub count: u32,
+    /// Number of the counter of ticks; that of virtual ticks.
+    pub ticks: [u32; 2],
     /// A call ends here.
     pub ends: bool,
     /// The flags have to be put back.
@@ -90,11 +99,24 @@ pub(crate) struct Counters {
 }
 
 impl Meaning {
+    /// The counters of a function whose time is taken, in order.
+    const OF_TIMES: [Meaning; 5] = [
+        Meaning::Begun,
+        Meaning::Ended,
+        Meaning::Deoptimised,
+        Meaning::Ticks,
+        Meaning::VirtualTicks,
+    ];
+
     /// The place whose executions it is.
     pub fn place(self) -> Option<Place> {
         match self {
             Meaning::Executions(place) => Some(place),
-            Meaning::Begun | Meaning::Ended | Meaning::Ticks => None,
+            Meaning::Begun
+            | Meaning::Ended
+            | Meaning::Deoptimised
+            | Meaning::Ticks
+            | Meaning::VirtualTicks => None,
         }
     }
 }
@@ -119,14 +141,24 @@ impl Counters {
     /// Where calls begin, before which instruction of the entry block.
     pub fn begin(&self) -> Option<(u32, Clock)> {
         let site = self.begin?;
-        let numbers = (self.first, self.first + 2);
-        Some((site.insn, Clock { numbers, ends: false, saves: site.saves }))
+        Some((site.insn, self.clock(false, site.saves)))
     }
 
     /// Where calls end, before the last instruction of a block.
     pub fn end(&self, block: BlockId) -> Option<Clock> {
         let saves = *self.ends.get(&block)?;
-        Some(Clock { numbers: (self.first + 1, self.first + 2), ends: true, saves })
+        Some(self.clock(true, saves))
+    }
+
+    fn clock(&self, ends: bool, saves: bool) -> Clock {
+        let count = self.first + u32::from(ends);
+        Clock { count, ticks: [self.first + 3, self.first + 4], ends, saves }
+    }
+
+    /// The counters of calls that are open, where time is taken.
+    pub fn open(&self) -> Option<OpenCounters> {
+        let first = self.first;
+        self.begin.map(|_| OpenCounters { deoptimised: first + 2, ticks: [first + 3, first + 4] })
     }
 
     /// The counter of a branch.
@@ -222,7 +254,7 @@ fn clocks(lifter: &Lifter<'_>, function: &KernelFunction) -> Result<Counters, (R
             }
         }
     }
-    let meanings = vec![Meaning::Begun, Meaning::Ended, Meaning::Ticks];
+    let meanings = Meaning::OF_TIMES.to_vec();
     Ok(Counters { meanings, begin: Some(begin), ends, ..Counters::default() })
 }
 

@@ -4,7 +4,7 @@ use fettle_isa::{Insn, Jump};
 use fettle_kernel_lift::KernelFunction;
 use fettle_kernel_lift::step::{STATIC_CALL, Step};
 use fettle_kernel_plan::{
-    Bug, Exception, JumpLabel, OrcRow, Origin, Part, Reference, StaticCall, Target, Value,
+    Bug, Exception, JumpLabel, OpenSpan, OrcRow, Origin, Part, Reference, StaticCall, Target, Value,
 };
 use fettle_lift::BlockId;
 use smallvec::SmallVec;
@@ -16,17 +16,28 @@ use crate::place::BlockPlace;
 const TRAP: u8 = 0xcc;
 /// `incq %gs:…`
 const INCREMENT: [u8; 5] = [0x65, 0x48, 0xff, 0x04, 0x25];
+/// `mov %gs:…, %rcx` and `cmp %rcx, %gs:…`
+const READ_BASE: [u8; 5] = [0x65, 0x48, 0x8b, 0x0c, 0x25];
+const COMPARE_BASE: [u8; 5] = [0x65, 0x48, 0x39, 0x0c, 0x25];
+/// `jne`, to the instruction that reads the base.
+const AGAIN: [u8; 2] = [0x75, 0xe3];
+/// `sub %rcx, %rax`
+const SUBTRACT_BASE: [u8; 3] = [0x48, 0x29, 0xc8];
 /// `sub %rax, %gs:…` and `add %rax, %gs:…`
 const SUBTRACT: [u8; 5] = [0x65, 0x48, 0x29, 0x04, 0x25];
 const ADD: [u8; 5] = [0x65, 0x48, 0x01, 0x04, 0x25];
 /// `rdtsc; shl $32, %rdx; or %rdx, %rax`
 const TAKE_TIME: [u8; 9] = [0x0f, 0x31, 0x48, 0xc1, 0xe2, 0x20, 0x48, 0x09, 0xd0];
 const PUSH_RAX: u8 = 0x50;
+const PUSH_RCX: u8 = 0x51;
 const PUSH_RDX: u8 = 0x52;
 const POP_RAX: u8 = 0x58;
+const POP_RCX: u8 = 0x59;
 const POP_RDX: u8 = 0x5a;
+/// Bytes of an instruction that reaches a processor's own memory.
+const REACH: usize = INCREMENT.len() + 4;
 /// Bytes of all that takes time, but for the flags.
-const CLOCK: u32 = 4 + TAKE_TIME.len() as u32 + 2 * (SUBTRACT.len() as u32 + 4);
+const CLOCK: u32 = (6 + TAKE_TIME.len() + AGAIN.len() + SUBTRACT_BASE.len() + 5 * REACH) as u32;
 const PUSH_FLAGS: u8 = 0x9c;
 const POP_FLAGS: u8 = 0x9d;
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
@@ -141,7 +152,7 @@ fn size(function: &KernelFunction, item: &Item) -> u32 {
         Item::Copy(insn) => copied(function, *insn as usize) as u32,
         Item::Jump { jump, short, .. } => jump.size(*short),
         Item::Label { .. } => SITE,
-        Item::Counter { saves, .. } => INCREMENT.len() as u32 + 4 + 2 * u32::from(*saves),
+        Item::Counter { saves, .. } => REACH as u32 + 2 * u32::from(*saves),
         Item::Clock { clock, .. } => CLOCK + 2 * u32::from(clock.saves),
         Item::Trap { .. } => 1,
     }
@@ -186,6 +197,7 @@ impl Items {
         let mut writer = Writer {
             context,
             places: &places,
+            open_from: None,
             out: Encoded {
                 part: Part::default(),
                 blocks: Vec::new(),
@@ -197,6 +209,7 @@ impl Items {
         for item in &self.items {
             writer.item(item);
         }
+        writer.open(false);
         writer.out
     }
 }
@@ -220,6 +233,8 @@ impl Places {
 struct Writer<'c, 'a, 'l> {
     context: &'c Context<'a, 'l>,
     places: &'c Places,
+    /// From where on a call is open, where time is taken.
+    open_from: Option<u32>,
     out: Encoded,
 }
 
@@ -233,8 +248,9 @@ impl Writer<'_, '_, '_> {
             Item::Block(block) => {
                 let here = self.here();
                 self.out.blocks.push((block, here));
+                self.open(block != self.context.function.code.entry_block());
             }
-            Item::Stub(_) => {}
+            Item::Stub(_) => self.open(true),
             Item::Copy(index) => self.copy(index as usize),
             Item::Jump { jump, to, origin, short } => {
                 self.stands(origin);
@@ -301,41 +317,63 @@ impl Writer<'_, '_, '_> {
             self.out.part.text.push(PUSH_FLAGS);
             self.row(origin, 8);
         }
-        self.reaches(&INCREMENT, number);
+        self.reaches(&INCREMENT, Value::Counter(number));
         if saves {
             self.out.part.text.push(POP_FLAGS);
             self.row(origin, 0);
         }
     }
 
-    /// Takes time. Inside of it nothing has a counterpart in the original, so no thread is deoptimised
-    /// there: a call that has begun has both counted and taken its time.
+    /// From here on a call of the function is open, or not, where that matters: where its time is taken.
+    fn open(&mut self, is_open: bool) {
+        let (Some(counters), here) = (self.context.counters.open(), self.here()) else { return };
+        match (self.open_from, is_open) {
+            (None, true) => self.open_from = Some(here),
+            (Some(from), false) => {
+                self.out.part.open.push(OpenSpan { from, to: here, counters });
+                self.open_from = None;
+            }
+            (None, false) | (Some(_), true) => {}
+        }
+    }
+
+    /// Takes time: that of the time-stamp counter, and that less the processor's base, which is virtual time
+    /// (`runtime/kmod/clock.c`). Where the base changes meanwhile, the thread was interrupted or did not run,
+    /// and both are read again. Inside of it nothing has a counterpart in the original, so no thread is
+    /// deoptimised there: a call that has begun has both counted and taken its time.
     fn clock(&mut self, clock: Clock, origin: u64) {
         self.stands(origin);
         let mut pushed = 0;
         let saves = if clock.saves { &[PUSH_FLAGS][..] } else { &[] };
-        for push in saves.iter().chain(&[PUSH_RAX, PUSH_RDX]) {
+        for push in saves.iter().chain(&[PUSH_RAX, PUSH_RCX, PUSH_RDX]) {
             self.out.part.text.push(*push);
             pushed += 8;
             self.row(origin, pushed);
         }
+        self.reaches(&READ_BASE, Value::VirtualBase);
         self.out.part.text.extend_from_slice(&TAKE_TIME);
-        let (count, ticks) = clock.numbers;
-        self.reaches(&INCREMENT, count);
-        self.reaches(if clock.ends { &ADD } else { &SUBTRACT }, ticks);
+        self.reaches(&COMPARE_BASE, Value::VirtualBase);
+        self.out.part.text.extend_from_slice(&AGAIN);
+        let sum = if clock.ends { &ADD } else { &SUBTRACT };
+        let [ticks, virtual_ticks] = clock.ticks;
+        self.reaches(&INCREMENT, Value::Counter(clock.count));
+        self.reaches(sum, Value::Counter(ticks));
+        self.out.part.text.extend_from_slice(&SUBTRACT_BASE);
+        self.reaches(sum, Value::Counter(virtual_ticks));
         let saves = if clock.saves { &[POP_FLAGS][..] } else { &[] };
-        for pop in [POP_RDX, POP_RAX].iter().chain(saves) {
+        for pop in [POP_RDX, POP_RCX, POP_RAX].iter().chain(saves) {
             self.out.part.text.push(*pop);
             pushed -= 8;
             self.row(origin, pushed);
         }
+        self.open(!clock.ends);
     }
 
-    /// An instruction that reaches a counter.
-    fn reaches(&mut self, instruction: &[u8; 5], number: u32) {
+    /// An instruction that reaches the processor's own memory.
+    fn reaches(&mut self, instruction: &[u8; 5], value: Value) {
         self.out.part.text.extend_from_slice(instruction);
         let at = self.here();
-        self.out.part.references.push(Reference { at, value: Value::Counter(number) });
+        self.out.part.references.push(Reference { at, value });
         self.out.part.text.extend_from_slice(&[0; 4]);
     }
 

@@ -163,22 +163,46 @@ fn time_is_taken_at_begins_and_ends() {
     let emission = emit(&lifter, &functions, &Order::Identity, Counting::Times);
     assert!(!emission.plan.functions.is_empty());
     fettle_kernel_check::check(&image, &emission.plan).unwrap();
-    assert_eq!(emission.counters.len(), 3 * emission.plan.functions.len());
+    assert_eq!(emission.counters.len(), 5 * emission.plan.functions.len());
     let ways = |bytes: [u8; 5]| {
         let texts = emission.plan.parts.iter();
         texts.map(|part| part.text.windows(5).filter(|five| *five == bytes).count()).sum::<usize>()
     };
     let (begins, ends) = (ways([0x65, 0x48, 0x29, 4, 0x25]), ways([0x65, 0x48, 1, 4, 0x25]));
-    assert_eq!(begins, emission.plan.functions.len());
+    // By the clock, and virtual.
+    assert_eq!(begins, 2 * emission.plan.functions.len());
     assert!(ends >= begins, "each function has a way out");
-    // Without the last pop a register is not as it was.
-    for damage in [0x5a, 0x58] {
+    calls_are_open_from_begins_to_ends(&emission.plan);
+    // Without one of the last pops a register is not as it was; nor where the base is not read again.
+    for (damaged, nth) in
+        [(&[0x5a, 0x59, 0x58][..], 0), (&[0x5a, 0x59, 0x58], 2), (&[0x75, 0xe3], 0)]
+    {
         let mut plan = emission.plan.clone();
         let text = &mut plan.parts[0].text;
-        let at = text.windows(2).position(|two| two == [0x5a, 0x58]).unwrap();
-        text[at + usize::from(damage == 0x58)] = 0x90;
+        let at = text.windows(damaged.len()).position(|some| some == damaged).unwrap();
+        text[at + nth] = 0x90;
         assert!(fettle_kernel_check::check(&image, &plan).is_err());
     }
+}
+
+/// An increment of the count of begins lies before the first open span, and one of ends at each one's end.
+fn calls_are_open_from_begins_to_ends(plan: &fettle_kernel_plan::Plan) {
+    let increment = [0x65, 0x48, 0xff, 4, 0x25];
+    for part in &plan.parts {
+        let entry = &plan.functions[part.function as usize];
+        let counts: Vec<usize> = (0..part.text.len().saturating_sub(5))
+            .filter(|at| part.text[*at..*at + 5] == increment)
+            .collect();
+        let open =
+            |at: usize| part.open.iter().any(|s| (s.from as usize..s.to as usize).contains(&at));
+        for (n, at) in counts.iter().enumerate() {
+            let begins = plan.parts[entry.entry as usize] == *part && n == 0;
+            assert_eq!(open(*at), !begins, "{}: count at {at}", entry.name);
+        }
+        assert!(part.open.is_sorted_by_key(|span| span.from));
+        assert!(part.open.iter().all(|span| span.from < span.to));
+    }
+    assert!(plan.parts.iter().any(|part| !part.open.is_empty()));
 }
 
 /// Where returns are safe by the place that they lie in, copies would lie in others.

@@ -18,7 +18,7 @@ use crate::module::Counter;
 pub const PATH: &str = "/proc/fettle";
 
 /// Layout of what the file begins with, and of what follows: as in `runtime/kmod/kmod.h`.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 const HEADER: u64 = 4096;
 const INSTALL: u32 = 1;
 const REMOVE: u32 = 2;
@@ -82,6 +82,10 @@ pub struct Status {
     pub ticks: u64,
     /// The kernel's monotonic clock then, ns.
     pub now_ns: u64,
+    /// Ticks that all processors have spent in interrupts since time was first taken.
+    pub interrupt_ticks: u64,
+    /// Threads that calls were open in whose virtual time is not known.
+    pub lost_threads: u64,
 }
 
 /// A loaded module.
@@ -115,7 +119,7 @@ impl Installed {
     ///
     /// When it cannot be read, or is another version's.
     pub fn status(&self) -> Result<Status> {
-        let mut bytes = [0; 4 * 4 + 8 * 18];
+        let mut bytes = [0; 4 * 4 + 8 * 20];
         self.file.read_exact_at(&mut bytes, 0).map_err(Error::Control)?;
         Status::parse(&bytes).ok_or_else(|| {
             let what = "the module in the kernel is of another version of fettle: unload it (rmmod fettle_kernel)";
@@ -254,6 +258,8 @@ impl Status {
             trapped: word(15),
             ticks: word(16),
             now_ns: word(17),
+            interrupt_ticks: word(18),
+            lost_threads: word(19),
         })
     }
 }
@@ -265,8 +271,9 @@ mod tests {
     /// The file of a core with two CPUs, two counters for each, and one for both.
     fn example() -> Vec<u8> {
         let mut bytes = Vec::new();
-        [2u32, 1, 0, 0].iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
-        let words = [7u64, 0x1000, 0x2000, 2, 2, 1, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22];
+        [3u32, 1, 0, 0].iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+        let words =
+            [7u64, 0x1000, 0x2000, 2, 2, 1, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24];
         words.iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
         bytes.resize(HEADER as usize, 0);
         [1u64, 10, 100, 1000, 5].iter().for_each(|v| bytes.extend_from_slice(&v.to_le_bytes()));

@@ -51,6 +51,30 @@ const FIELDS: [(&str, &str); 15] = [
     ("pt_regs", "ip"),
 ];
 
+/// Tracepoints that virtual time is kept by, in the order of `struct facts`: switches, then begins and ends of
+/// interrupts. A kernel need not have all.
+pub const TRACEPOINTS: [&str; 15] = [
+    "sched_switch",
+    "irq_handler_entry",
+    "irq_handler_exit",
+    "local_timer_entry",
+    "local_timer_exit",
+    "reschedule_entry",
+    "reschedule_exit",
+    "call_function_entry",
+    "call_function_exit",
+    "call_function_single_entry",
+    "call_function_single_exit",
+    "irq_work_entry",
+    "irq_work_exit",
+    SOFT_INTERRUPT[0],
+    SOFT_INTERRUPT[1],
+];
+
+/// Where all of the kernel is preempted these are threads' work, which the switches between those divide.
+const SOFT_INTERRUPT: [&str; 2] = ["softirq_entry", "softirq_exit"];
+const ALL_IS_PREEMPTED: &str = " preempt_rt ";
+
 /// Most bytes of `struct unwind_state` and of `struct mutex`, for which the core has room.
 const UNWIND_STATE: u32 = 128 * 8;
 const MUTEX: u32 = 32 * 8;
@@ -92,6 +116,8 @@ pub struct Kernel {
     pub operations: (u32, [u32; 5]),
     /// Offsets of [`FIELDS`].
     pub fields: [u64; 15],
+    /// Addresses of [`TRACEPOINTS`], 0 where the kernel has none.
+    pub tracepoints: [u64; 15],
     /// How ORC rows are packed.
     pub orc: orc::Format,
     /// Offset of the running task's address in a processor's own memory.
@@ -137,9 +163,15 @@ impl Kernel {
         for name in needed.chain(["__fentry__", "default_llseek"]) {
             symbols.insert(name.to_string(), find(source, name)?);
         }
+        let vermagic = text(source, find(source, "vermagic")?)?;
+        let tracepoints = TRACEPOINTS.map(|name| {
+            let is_thread = SOFT_INTERRUPT.contains(&name) && vermagic.contains(ALL_IS_PREEMPTED);
+            let found = (!is_thread).then(|| source.symbol(&format!("__tracepoint_{name}")));
+            found.flatten().unwrap_or_default()
+        });
         Ok(Kernel {
             release: release.to_string(),
-            vermagic: text(source, find(source, "vermagic")?)?,
+            vermagic,
             layout_checksum: checksum(source, "module_layout")?,
             module: ModuleLayout {
                 size: btf.struct_size("module")?,
@@ -149,6 +181,7 @@ impl Kernel {
             },
             operations: (btf.struct_size("proc_ops")?, operations),
             fields,
+            tracepoints,
             orc: orc::Format::find(btf)?,
             current: current(source, btf)?,
             symbols,

@@ -26,14 +26,16 @@ pub const NAME: &str = fettle_kernel_image::modules::OWN;
 const LICENSE: &str = "Dual MIT/GPL";
 
 /// What the core refers to and the writer defines; everything else is the kernel's.
-pub const DEFINED: [&str; 10] = [
+pub const DEFINED: [&str; 12] = [
     "facts",
     "patches",
     "origins",
     "held_modules",
+    "open_spans",
     "text_begin",
     "text_end",
     "cpu_counters",
+    "cpu_clock",
     "shared_counters",
     "control_operations",
     "current_offset",
@@ -84,7 +86,10 @@ pub struct Module {
 
 /// Most counters that may be per CPU: `gs` with four bytes of displacement reaches only what the kernel set
 /// aside for modules, 8 KiB for all of them together. Memory that `__alloc_percpu` gives lies farther away.
-pub const MOST_PER_CPU: u32 = 1000;
+pub const MOST_PER_CPU: u32 = 1000 - VIRTUAL_WORDS;
+
+/// Words of each processor's own memory that virtual time takes: `struct clock` in `runtime/kmod/clock.c`.
+const VIRTUAL_WORDS: u32 = 7;
 
 /// Writes the module for a plan.
 ///
@@ -104,6 +109,7 @@ pub fn write(plan: &Plan, kernel: &Kernel, core: &Core, per_cpu: u32) -> Result<
     writer.patches()?;
     writer.origins()?;
     writer.held_modules()?;
+    writer.open_spans()?;
     writer.facts();
     writer.about();
     writer.core(core)?;
@@ -115,13 +121,14 @@ pub fn write(plan: &Plan, kernel: &Kernel, core: &Core, per_cpu: u32) -> Result<
 
 /// Decides for each counter where it is. Only a single increment can be locked.
 fn place_counters(plan: &Plan, most: u32) -> Result<Vec<Counter>> {
-    let mut must = BTreeSet::new();
+    let (mut must, mut changed) = (BTreeSet::new(), BTreeSet::new());
     for part in &plan.parts {
         for reference in &part.references {
             let Value::Counter(counter) = reference.value else { continue };
             if counter >= plan.counters {
                 return Err(unsound(plan, part, reference.at, "there is no such counter"));
             }
+            changed.insert(counter);
             if !is_single_increment(part, reference.at) {
                 must.insert(counter);
             }
@@ -140,7 +147,8 @@ fn place_counters(plan: &Plan, most: u32) -> Result<Vec<Counter>> {
     Ok((0..plan.counters)
         .map(|counter| {
             let is_must = must.contains(&counter);
-            if is_must || free > 0 {
+            // The core changes those that no text does, rarely.
+            if is_must || (free > 0 && changed.contains(&counter)) {
                 free -= u32::from(!is_must);
                 Counter::PerCpu(next(&mut own))
             } else {
@@ -186,9 +194,8 @@ impl<'a> Writer<'a> {
             .map(|name| object.section(name, SHT_PROGBITS, SHF_ALLOC, 4));
         let per_cpu = counters.iter().filter(|c| matches!(c, Counter::PerCpu(_))).count() as u32;
         let shared = counters.len() as u64 - u64::from(per_cpu);
-        // The loader copies its bytes for each processor, so it has to have some.
         let own = object.section(".data..percpu", SHT_PROGBITS, SHF_ALLOC | SHF_WRITE, 64);
-        object.get(own).data = vec![0; 8 * per_cpu.max(1) as usize];
+        object.get(own).data = vec![0; 8 * (per_cpu + VIRTUAL_WORDS) as usize];
         let all = object.empty_section(".bss.counters", 64, 8 * shared.max(1));
         let mut writer = Writer {
             plan,
@@ -204,6 +211,7 @@ impl<'a> Writer<'a> {
             tables: HashMap::new(),
         };
         writer.define("cpu_counters", own, 0, STT_OBJECT);
+        writer.define("cpu_clock", own, 8 * u64::from(per_cpu), STT_OBJECT);
         writer.define("shared_counters", all, 0, STT_OBJECT);
         for (name, value) in &kernel.symbols {
             let symbol = writer.object.absolute(name, *value);
@@ -287,6 +295,7 @@ impl<'a> Writer<'a> {
                 Value::Absolute32(target) => (R_X86_64_32S, self.target(index, at, target)?, 4),
                 Value::Absolute64(target) => (R_X86_64_64, self.target(index, at, target)?, 8),
                 Value::Counter(counter) => (R_X86_64_32S, self.counter(index, at, counter), 4),
+                Value::VirtualBase => (R_X86_64_32S, (self.known["cpu_clock"], 0), 4),
             };
             // The loader refuses to relocate what is not zero.
             if part
@@ -490,6 +499,40 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// `struct open_span` of the core: by place in the text.
+    fn open_spans(&mut self) -> Result<()> {
+        let section = self.object.section(".rodata.open", SHT_PROGBITS, SHF_ALLOC, 8);
+        for (index, part) in self.plan.parts.iter().enumerate() {
+            let mut behind = 0;
+            for span in &part.open {
+                let [ticks, virtual_ticks] = span.counters.ticks;
+                let numbers = [span.counters.deoptimised, ticks, virtual_ticks];
+                let places = numbers.map(|number| self.counters.get(number as usize));
+                let is_inside = behind <= span.from && span.to as usize <= part.text.len();
+                let (true, [Some(deoptimised), Some(ticks), Some(virtual_ticks)]) =
+                    (is_inside, places)
+                else {
+                    return Err(self.error(index, span.from, "its open calls have no place"));
+                };
+                behind = span.to;
+                let data = &mut self.object.get(section).data;
+                for offset in [span.from, span.to] {
+                    let at = self.starts[index] as u32 + offset;
+                    data.extend_from_slice(&at.to_le_bytes());
+                }
+                for place in [deoptimised, ticks, virtual_ticks] {
+                    let place = match *place {
+                        Counter::PerCpu(slot) => slot as i32,
+                        Counter::Shared(slot) => !(slot as i32),
+                    };
+                    data.extend_from_slice(&place.to_le_bytes());
+                }
+            }
+        }
+        self.define("open_spans", section, 0, STT_OBJECT);
+        Ok(())
+    }
+
     /// `struct facts` of the core.
     fn facts(&mut self) {
         let section = self.object.section(".rodata.facts", SHT_PROGBITS, SHF_ALLOC, 8);
@@ -497,8 +540,11 @@ impl<'a> Writer<'a> {
         let shared = self.counters.len() as u64 - u64::from(self.per_cpu);
         let patches = patched(self.plan).len() as u64;
         let held = self.plan.modules.len() as u64;
-        let amounts = [patches, origins as u64, u64::from(self.per_cpu), shared, held];
-        for value in self.kernel.fields.iter().chain(&amounts) {
+        let open: usize = self.plan.parts.iter().map(|part| part.open.len()).sum();
+        let per_cpu = u64::from(self.per_cpu);
+        let amounts = [patches, origins as u64, per_cpu, shared, held, open as u64];
+        let tracepoints = &self.kernel.tracepoints;
+        for value in self.kernel.fields.iter().chain(&amounts).chain(tracepoints) {
             self.object.get(section).data.extend_from_slice(&value.to_le_bytes());
         }
         self.define("facts", section, 0, STT_OBJECT);

@@ -30,6 +30,7 @@ fn kernel(core: &Core) -> Kernel {
         module: ModuleLayout { size: 960, name: 24, init: 376, exit: 832 },
         operations: (96, [8, 16, 32, 40, 48]),
         fields: std::array::from_fn(|i| 8 * i as u64),
+        tracepoints: [0; 15],
         orc: fettle_kernel_live::orc::Format::OLD,
         current: 0x1fb80,
         symbols,

@@ -103,6 +103,8 @@ pub struct Part {
     /// For each instruction and each return address that has a counterpart in the original: what it
     /// is there. By [`Origin::at`].
     pub origins: Vec<Origin>,
+    /// Where a call of the function is open, if its time is taken: by [`OpenSpan::from`].
+    pub open: Vec<OpenSpan>,
     /// Unwind rows, by [`OrcRow::at`]. Each holds until the next.
     pub orc: Vec<OrcRow>,
     /// The fentry nop of its function, which the kernel's tracer may turn into a call: an offset.
@@ -158,6 +160,29 @@ pub enum Value {
     /// Four bytes, sign-extended: the per-CPU offset of a counter, for an instruction that reaches
     /// it through `gs`.
     Counter(u32),
+    /// The same of what the time-stamp counter exceeds virtual time by on that processor.
+    VirtualBase,
+}
+
+/// Text where a call of its function has begun and has not ended: a thread that is deoptimised there leaves a call
+/// whose time nothing else takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenSpan {
+    /// From this offset in the part on.
+    pub from: u32,
+    /// Up to this one, which does not belong to it.
+    pub to: u32,
+    /// What takes the time of such a call.
+    pub counters: OpenCounters,
+}
+
+/// Numbers of the counters of calls that are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenCounters {
+    /// Calls that threads were deoptimised in.
+    pub deoptimised: u32,
+    /// Ticks; virtual ticks.
+    pub ticks: [u32; 2],
 }
 
 /// An instruction or return address of the rewritten text, and what it is in the original.

@@ -98,9 +98,30 @@ pub struct Times {
     pub calls: u64,
     /// Those of them that had not ended when that was over.
     pub open: u64,
-    /// Time from begins to ends, of calls that had not ended until then, ns. It has all that was called, and
-    /// all waiting and interrupts meanwhile.
-    pub ns: u64,
+    /// Those of them that never end: their threads did.
+    pub abandoned: u64,
+    /// Their times; not known where calls were abandoned.
+    pub spent: Option<Spent>,
+}
+
+/// Time from calls' begins to their ends, of calls that had not ended until then, with all that was called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// By the clock: with all waiting and all interrupts, ns.
+    pub wall_ns: u64,
+    /// Virtual time, while their threads ran: without waiting and without interrupts, ns.
+    pub virtual_ns: u64,
+}
+
+/// Times of functions, and what belongs to none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllTimes {
+    /// By function, the longest first.
+    pub functions: Vec<Times>,
+    /// Time that all processors spent in interrupts, ns.
+    pub interrupts_ns: u64,
+    /// Open calls whose virtual time is not known, and is missing.
+    pub lost: u64,
 }
 
 impl Times {
@@ -286,34 +307,37 @@ impl Counting {
     /// # Errors
     ///
     /// When threads cannot leave counted functions now, or counters cannot be read.
-    pub fn finish_times(mut self) -> Result<Vec<Times>> {
+    pub fn finish_times(mut self) -> Result<AllTimes> {
         self.installed.remove_jumps()?;
-        let end = self.installed.status()?;
-        self.installed.undo(fettle_kernel_live::PATIENCE)?;
+        let end = self.installed.undo(fettle_kernel_live::PATIENCE)?;
         let values = self.installed.read_counters(&self.placed.counters)?;
-        let mut by: FxHashMap<u64, [u64; 3]> = FxHashMap::default();
+        let mut by: FxHashMap<u64, [u64; 5]> = FxHashMap::default();
         for (counter, value) in self.meanings.iter().zip(values) {
             let index = match counter.meaning {
                 Meaning::Begun => 0,
                 Meaning::Ended => 1,
-                Meaning::Ticks => 2,
+                Meaning::Deoptimised => 2,
+                Meaning::Ticks => 3,
+                Meaning::VirtualTicks => 4,
                 Meaning::Executions(_) => continue,
             };
             by.entry(counter.function).or_default()[index] = value;
         }
         let passed = end.ticks.wrapping_sub(self.begin.ticks);
         let ns_of_tick = (end.now_ns - self.begin.now_ns) as f64 / (passed as f64).max(1.0);
-        let of = |(entry, [calls, ended, ticks]): (u64, [u64; 3])| {
-            let open = calls.saturating_sub(ended);
-            // Those that have not ended count until now.
-            let ticks = ticks.wrapping_add(open.wrapping_mul(end.ticks));
+        let ns = |ticks: u64| (ticks as f64 * ns_of_tick) as u64;
+        let of = |(entry, [calls, ended, open, wall, own]): (u64, [u64; 5])| {
+            let abandoned = calls.saturating_sub(ended + open);
+            let spent = Spent { wall_ns: ns(wall), virtual_ns: ns(own) };
             let name = self.names.get(&entry).cloned().unwrap_or_default();
-            Times { name, entry, calls, open, ns: (ticks as f64 * ns_of_tick) as u64 }
+            Times { name, entry, calls, open, abandoned, spent: (abandoned == 0).then_some(spent) }
         };
-        let mut times: Vec<Times> = by.into_iter().map(of).collect();
-        times.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.name.cmp(&b.name)));
+        let mut functions: Vec<Times> = by.into_iter().map(of).collect();
+        let wall = |times: &Times| times.spent.unwrap_or_default().wall_ns;
+        functions.sort_by(|a, b| wall(b).cmp(&wall(a)).then_with(|| a.name.cmp(&b.name)));
+        let (interrupts_ns, lost) = (ns(end.interrupt_ticks), end.lost_threads);
         self.finish()?;
-        Ok(times)
+        Ok(AllTimes { functions, interrupts_ns, lost })
     }
 
     /// Takes the counters out and removes the module.

@@ -16,7 +16,7 @@ use fettle_trace::{
 use fettle_types::{FunctionIndex, ModuleIndex};
 
 use crate::Result;
-use crate::count::{Count, Counting, Executions, Times};
+use crate::count::{AllTimes, Count, Counting, Executions, Times};
 
 /// What was counted.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Counted {
     /// Where blocks or edges were counted.
     pub executions: Vec<Executions>,
     /// Where times were taken.
-    pub times: Vec<Times>,
+    pub times: AllTimes,
     /// Functions that were left unmodified.
     pub skipped: Vec<Skipped>,
 }
@@ -49,16 +49,17 @@ impl Counted {
             Probe::Off | Probe::Calls => {
                 let calls = counting.calls()?;
                 counting.finish()?;
-                (calls, Vec::new(), Vec::new())
+                (calls, Vec::new(), AllTimes::default())
             }
             Probe::Blocks | Probe::Edges => {
                 let executions = counting.executions(functions)?;
                 counting.finish()?;
-                (executions.iter().map(Executions::calls).collect(), executions, Vec::new())
+                let calls = executions.iter().map(Executions::calls).collect();
+                (calls, executions, AllTimes::default())
             }
             Probe::Times => {
                 let times = counting.finish_times()?;
-                (times.iter().map(Times::begun).collect(), Vec::new(), times)
+                (times.functions.iter().map(Times::begun).collect(), Vec::new(), times)
             }
         };
         Ok(Counted { probe, calls, executions, times, skipped })
@@ -84,8 +85,11 @@ impl Counted {
             let calls = count.calls;
             finish.totals.push(Total { function: id, calls, ..Total::default() });
         }
-        for (total, times) in finish.totals.iter_mut().zip(&self.times) {
-            total.total_ns = times.ns;
+        for (total, times) in finish.totals.iter_mut().zip(&self.times.functions) {
+            total.total_ns = times.spent.unwrap_or_default().wall_ns;
+            total.cpu_total_ns = times.spent.map(|spent| spent.virtual_ns);
+            // A function's own time is not taken, and 0 everywhere.
+            total.cpu_self_ns = times.spent.map(|_| 0);
         }
         for (id, function) in ids().zip(&self.executions) {
             finish.counters.extend(counters(id, function, &places));
@@ -119,11 +123,19 @@ impl Counted {
     fn notes(&self) -> Vec<String> {
         let mut notes =
             vec!["functions of the kernel, called by all processes on all processors".to_owned()];
-        let open: u64 = self.times.iter().map(|times| times.open).sum();
-        if !self.times.is_empty() {
+        let open: u64 = self.times.functions.iter().map(|times| times.open).sum();
+        if !self.times.functions.is_empty() {
             notes.push(format!(
                 "times are from the begin of calls to their end, with all that was called, waiting and \
-                 interrupts; {open} calls had not ended, and count until then"
+                 interrupts, which are not in the time on a processor; {open} calls had not ended, and count until then"
+            ));
+        }
+        let unknown = self.times.functions.iter().filter(|times| times.spent.is_none());
+        if unknown.clone().next().is_some() {
+            let names: Vec<&str> = unknown.map(|times| times.name.as_str()).collect();
+            notes.push(format!(
+                "times of {} are not known: threads ended in them, which never left",
+                names.join(", ")
             ));
         }
         let edges = || self.executions.iter().flat_map(|function| &function.edges);

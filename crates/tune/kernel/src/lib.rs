@@ -14,7 +14,7 @@ pub mod profile;
 pub mod select;
 pub mod tuning;
 
-pub use count::{Count, Counting, Executions, Scope, Times};
+pub use count::{AllTimes, Count, Counting, Executions, Scope, Times};
 pub use counted::Counted;
 pub use profile::{Fit, Profile};
 pub use select::Selected;

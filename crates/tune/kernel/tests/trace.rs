@@ -4,7 +4,9 @@
 use fettle_kernel_emit::Counting as Probe;
 use fettle_kernel_image::made::{FENTRY_EXAMPLE, Made};
 use fettle_kernel_lift::{Reason, Skipped};
-use fettle_kernel_tune::count::{BlockExecutions, EdgeExecutions, Executions, Times};
+use fettle_kernel_tune::count::{
+    AllTimes, BlockExecutions, EdgeExecutions, Executions, Spent, Times,
+};
 use fettle_kernel_tune::{Count, Counted};
 use fettle_report::{Analysis, Options};
 use fettle_trace::{Manifest, ProbeMode, Trace, TraceWriter};
@@ -30,7 +32,13 @@ fn count(name: &str, entry: u64, calls: u64) -> Count {
 }
 
 fn counted(probe: Probe, calls: Vec<Count>) -> Counted {
-    Counted { probe, calls, executions: Vec::new(), times: Vec::new(), skipped: Vec::new() }
+    Counted {
+        probe,
+        calls,
+        executions: Vec::new(),
+        times: AllTimes::default(),
+        skipped: Vec::new(),
+    }
 }
 
 #[test]
@@ -60,19 +68,22 @@ fn calls_are_reported_by_function_with_what_was_left() {
 
 #[test]
 fn times_have_no_column_of_their_own_time() {
-    let times =
-        |name: &str, entry, calls, ns| Times { name: name.into(), entry, calls, open: 1, ns };
+    let times = |name: &str, entry, calls, wall_ns| {
+        let spent = Some(Spent { wall_ns, virtual_ns: wall_ns / 2 });
+        Times { name: name.into(), entry, calls, open: 1, abandoned: 0, spent }
+    };
     let (_folder, _, analysis) = reported(|[looping, other]| {
-        let times = vec![times("looping", looping, 3, 500), times("other", other, 9, 4000)];
+        let functions = vec![times("looping", looping, 3, 500), times("other", other, 9, 4000)];
         Counted {
-            calls: times.iter().map(Times::begun).collect(),
-            times,
+            calls: functions.iter().map(Times::begun).collect(),
+            times: AllTimes { functions, ..AllTimes::default() },
             ..counted(Probe::Times, Vec::new())
         }
     });
     let report = analysis.report(&Options::default());
     assert_eq!(report.functions[0].name, "other");
     assert_eq!(report.functions[0].total_ns, 4000);
+    assert_eq!(report.functions[0].cpu_total_ns, Some(2000));
     assert!(report.notes.iter().any(|note| note.contains("2 calls had not ended")));
     let text =
         fettle_report::render::report_text(&report, fettle_report::render::Terminal::default());

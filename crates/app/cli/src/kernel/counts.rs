@@ -13,7 +13,7 @@ use fettle_kernel_emit::Counting as Probe;
 use fettle_kernel_lift::{Lifter, Skipped};
 use fettle_kernel_live::check;
 use fettle_kernel_tune::counted::mode;
-use fettle_kernel_tune::{Count, Counted, Counting, Executions, Scope, Selected, Times};
+use fettle_kernel_tune::{AllTimes, Count, Counted, Counting, Executions, Scope, Selected, Times};
 use fettle_live::{ExitStatus, Launch};
 use fettle_record::record::{begin_clock, end_clock, exit, new_manifest};
 use fettle_report::render::duration;
@@ -212,9 +212,9 @@ fn reasons(skipped: &[Skipped]) -> BTreeMap<&'static str, Vec<&str>> {
 
 fn as_text(done: &Done, all: bool) -> String {
     let (counted, seconds) = (&done.counted, done.seconds());
-    let mut text = match (&counted.executions[..], &counted.times[..]) {
+    let mut text = match (&counted.executions[..], &counted.times.functions[..]) {
         ([], []) => calls_as_text(&counted.calls, seconds, all),
-        ([], times) => times_as_text(times, all),
+        ([], _) => times_as_text(&counted.times, all),
         (executions, _) => executions_as_text(executions, all),
     };
     let idle = counted.calls.iter().filter(|count| count.calls == 0).count();
@@ -245,17 +245,36 @@ fn calls_as_text(calls: &[Count], seconds: f64, all: bool) -> String {
     text
 }
 
-fn times_as_text(times: &[Times], all: bool) -> String {
-    let mut text = format!("{:>12} {:>12} {:>12}  function\n", "time", "a call", "calls");
-    for function in times.iter().filter(|function| all || function.calls > 0) {
-        let each = duration(function.ns / function.calls.max(1));
-        let time = duration(function.ns);
+fn times_as_text(times: &AllTimes, all: bool) -> String {
+    let mut text = format!(
+        "{:>12} {:>12} {:>12} {:>12}  function\n",
+        "time", "virtual", "virtual/call", "calls"
+    );
+    for function in times.functions.iter().filter(|function| all || function.calls > 0) {
         let (calls, name) = (function.calls, &function.name);
-        let open = match function.open {
-            0 => String::new(),
-            open => format!(" ({open} not ended)"),
-        };
-        text.push_str(&format!("{time:>12} {each:>12} {calls:>12}  {name}{open}\n"));
+        let spent = function.spent.map(|spent| {
+            [spent.wall_ns, spent.virtual_ns, spent.virtual_ns / calls.max(1)].map(duration)
+        });
+        let [time, own, each] = spent.unwrap_or_else(|| ["?", "?", "?"].map(str::to_owned));
+        let mut about = Vec::new();
+        about.extend((function.open > 0).then(|| format!("{} not ended", function.open)));
+        let abandoned = (function.abandoned > 0).then(|| {
+            format!("threads ended in {} calls, so times are not known", function.abandoned)
+        });
+        about.extend(abandoned);
+        let about =
+            if about.is_empty() { String::new() } else { format!(" ({})", about.join("; ")) };
+        text.push_str(&format!("{time:>12} {own:>12} {each:>12} {calls:>12}  {name}{about}\n"));
+    }
+    text.push_str(&format!(
+        "\nvirtual time stops while a thread does not run, and in interrupts: {} on all processors\n",
+        duration(times.interrupts_ns)
+    ));
+    if times.lost > 0 {
+        text.push_str(&format!(
+            "{} open calls' virtual time is not known, and is missing\n",
+            times.lost
+        ));
     }
     text
 }
@@ -307,17 +326,21 @@ fn as_json(done: &Done) -> String {
         "functions": functions,
         "skipped": skipped,
     });
-    if !counted.times.is_empty() {
+    if !counted.times.functions.is_empty() {
         let of = |times: &Times| {
             json!({
                 "name": times.name,
                 "address": hex(times.entry),
                 "calls": times.calls,
                 "not_ended": times.open,
-                "ns": times.ns,
+                "abandoned": times.abandoned,
+                "ns": times.spent.map(|spent| spent.wall_ns),
+                "virtual_ns": times.spent.map(|spent| spent.virtual_ns),
             })
         };
-        value["times"] = counted.times.iter().map(of).collect();
+        value["times"] = counted.times.functions.iter().map(of).collect();
+        value["interrupts_ns"] = counted.times.interrupts_ns.into();
+        value["lost_open_calls"] = counted.times.lost.into();
     }
     if !counted.executions.is_empty() {
         let of = |function: &Executions| {

@@ -111,7 +111,7 @@ pub enum CountMode {
     Blocks,
     /// Executions of edges, from which those of blocks follow
     Edges,
-    /// Calls and the time from their begin to their end, waiting and interrupts included
+    /// Calls and the time from their begin to their end, and how much of it is without waiting and interrupts
     Time,
 }
 
