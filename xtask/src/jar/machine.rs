@@ -8,22 +8,14 @@ use anyhow::{Context as _, Result};
 
 use crate::proc;
 
-/// Where QEMU's board has its memory. It starts at the first address; heap and stack are in the second part.
-const BOARD: [&str; 4] = [
-    "-Wl,--defsym=__flash=0x80000000",
-    "-Wl,--defsym=__flash_size=0x400000",
-    "-Wl,--defsym=__ram=0x80400000",
-    "-Wl,--defsym=__ram_size=0x800000",
-];
+/// Options of the tests in `crates/port/jar`: a program that asks a debugger for files and for its end, where
+/// QEMU's board has its memory, and that board.
+const PICOLIBC: &str = include_str!("../../../crates/port/jar/tests/options/picolibc");
+const BOARD: &str = include_str!("../../../crates/port/jar/tests/options/board");
+const QEMU: &str = include_str!("../../../crates/port/jar/tests/options/qemu-board");
 
-/// A program of a board without a kernel: the library asks a debugger for files and for its end.
-const BARE: [&str; 5] = [
-    "--specs=picolibc.specs",
-    "--oslib=semihost",
-    "--crt0=hosted",
-    "-march=rv32imafdc",
-    "-mabi=ilp32d",
-];
+/// All extensions that programs for MIPS have a counterpart of.
+const ISA: [&str; 2] = ["-march=rv32imafdc", "-mabi=ilp32d"];
 
 /// A machine that programs are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -70,7 +62,8 @@ impl Machine {
             gcc.args(["-c", "-O2", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-w"]);
             proc::step(gcc.arg(&source).arg("-o").arg(&small))?;
         }
-        let bare = BARE.iter().chain(&BOARD).map(OsStr::new).collect::<Vec<_>>();
+        let bare = PICOLIBC.split_whitespace().chain(BOARD.split_whitespace()).chain(ISA);
+        let bare: Vec<&OsStr> = bare.map(OsStr::new).collect();
         let tiny = ["-nostdlib".as_ref(), small.as_os_str(), "-lgcc".as_ref()];
         let (none, with_threads) = ([], ["-lm".as_ref(), "-pthread".as_ref()]);
         let with_numbers = ["-lm".as_ref()];
@@ -100,10 +93,7 @@ impl Machine {
             }
             Self::Riscv => {
                 let mut qemu = Command::new("qemu-system-riscv32");
-                qemu.args(["-machine", "virt", "-bios", "none", "-display", "none"]);
-                qemu.args(["-chardev", "stdio,id=out,mux=off", "-serial", "none"]);
-                qemu.args(["-monitor", "none", "-semihosting-config"]);
-                qemu.args(["enable=on,target=native,chardev=out", "-kernel"]).arg(elf);
+                qemu.args(QEMU.split_whitespace()).arg(elf);
                 qemu
             }
         }

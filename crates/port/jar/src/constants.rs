@@ -107,8 +107,8 @@ pub fn solve(image: &Image, function: &Function) -> Known {
             let mut state = state.clone();
             if matches!(function.blocks[id].end, End::Invoke { pad, .. } if pad == Some(next)) {
                 // The exception is there.
-                state.set(crate::lift::var(Reg::A0), Value::Any);
-                state.set(crate::lift::var(Reg::A1), Value::Any);
+                state.set(crate::mips::var(Reg::A0), Value::Any);
+                state.set(crate::mips::var(Reg::A1), Value::Any);
             }
             let changed = match &mut states[next] {
                 Some(old) => old.join(&state),
@@ -243,13 +243,13 @@ impl State {
             Stmt::SetFp(fp, ..) | Stmt::SetFpIf(_, fp, ..) => self.fp_entry &= !(1 << fp.0),
             Stmt::Call { .. } => {
                 for var in [Reg::V0, Reg::V1] {
-                    self.set(crate::lift::var(var), Value::Any);
+                    self.set(crate::mips::var(var), Value::Any);
                 }
                 self.fp_entry &= !0b111;
             }
             Stmt::Syscall { .. } => {
                 for var in [Reg::V0, Reg::V1, Reg::A3] {
-                    self.set(crate::lift::var(var), Value::Any);
+                    self.set(crate::mips::var(var), Value::Any);
                 }
             }
             Stmt::Store(width, address, value) => {

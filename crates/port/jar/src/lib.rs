@@ -4,8 +4,8 @@
 //! Java from 17 on runs, without native code. One function becomes one method, a register a local,
 //! and the program's memory an array. In the order of the work:
 //!
-//! 1. `image` reads the file; `blocks`, with `lift` and `constants`, makes functions of its code, or
-//!    `riscv` does;
+//! 1. `image` reads the file; `blocks`, with `constants` and what `mips` and `riscv` know of their
+//!    machines, makes functions of its code;
 //! 2. `flow` computes what each function takes and returns, `fold` makes their expressions larger;
 //! 3. `emit` writes bytecode and `split` sees to it that no method is too large for HotSpot;
 //! 4. `dispatch` adds what indirect calls need, and `jar` packs all of it with the runtime.
@@ -33,7 +33,7 @@ mod ir;
 mod jar;
 mod jumps;
 mod landing;
-mod lift;
+mod mips;
 mod module;
 mod names;
 mod op;
@@ -44,6 +44,7 @@ mod riscv;
 mod signature;
 mod split;
 mod target;
+mod targets;
 mod unwind;
 mod vars;
 

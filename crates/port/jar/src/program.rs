@@ -20,11 +20,12 @@ use crate::interface;
 use crate::ir::{Callee, End, Function, Stmt};
 use crate::jumps;
 use crate::landing;
+use crate::mips::blocks::Mips;
 use crate::module;
 use crate::names;
 use crate::options::Options;
 use crate::replaced;
-use crate::riscv;
+use crate::riscv::blocks::RiscV;
 use crate::split;
 use crate::target::Target;
 use crate::unwind::{self, Regions};
@@ -88,6 +89,7 @@ pub struct Lifted {
 /// Finds and lifts all functions that the program may reach.
 pub fn lift(image: &Image, exported: &[(String, u32)]) -> Lifted {
     let regions = Regions::read(image);
+    let (mips, riscv) = (Mips::new(image, &regions), RiscV::new(image));
     let mut functions: BTreeMap<u32, Function> = BTreeMap::new();
     let mut taken = FxHashSet::default();
     taken.insert(image.entry);
@@ -112,8 +114,8 @@ pub fn lift(image: &Image, exported: &[(String, u32)]) -> Lifted {
         let mut function =
             replaced::function(image, entry, !exported.is_empty()).unwrap_or_else(|| {
                 match image.convention {
-                    Convention::O32 => blocks::function(image, &regions, entry, own),
-                    Convention::RiscV => riscv::blocks::function(image, entry, own),
+                    Convention::O32 => blocks::function(image, &mips, entry, own),
+                    Convention::RiscV => blocks::function(image, &riscv, entry, own),
                 }
             });
         prune(&mut function);

@@ -138,31 +138,20 @@ fn risc_v() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = folder.path().join("program");
     for (isa, place) in [
-        (["-march=rv32imac", "-mabi=ilp32"], &BOARD),
-        (["-march=rv32imafc", "-mabi=ilp32f"], &LOW),
-        (["-march=rv32imafdc", "-mabi=ilp32d"], &BOARD),
+        (["-march=rv32imac", "-mabi=ilp32"], BOARD),
+        (["-march=rv32imafc", "-mabi=ilp32f"], LOW),
+        (["-march=rv32imafdc", "-mabi=ilp32d"], BOARD),
     ] {
         for level in ["-O2", "-O0"] {
-            compile_riscv(
-                "interface.c",
-                isa,
-                &[level, "-g", "-Wl,--no-gc-sections,-u,malloc,-u,free"],
-                place,
-                &program,
-            );
+            let flags = [level, "-g", "-Wl,--no-gc-sections,-u,malloc,-u,free"];
+            compile_riscv("interface.c", isa, &flags, place, &program);
             assert_eq!(said(&program, &options(&EXPORTS), "Interface"), EXPECTED, "{isa:?}");
-            compile_riscv(
-                "arguments.c",
-                isa,
-                &[level, "-g", "-Wl,--no-gc-sections,-u,malloc,-u,free"],
-                place,
-                &program,
-            );
+            compile_riscv("arguments.c", isa, &flags, place, &program);
             assert_eq!(said(&program, &options(&ARGUMENTS), "Arguments"), PASSED, "{isa:?}");
         }
     }
     let few = ["-march=rv32emac", "-mabi=ilp32e"];
-    compile_riscv("interface.c", few, &["-g"], &LOW, &program);
+    compile_riscv("interface.c", few, &["-g"], LOW, &program);
     let bytes = std::fs::read(&program).expect("the compiler wrote it");
     let image = Image::parse(&bytes).expect("a static program");
     let refused = translate(&image, &options(&EXPORTS));

@@ -18,16 +18,10 @@ fn same(file: &str, options: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for isa in ISAS {
         let board = folder.path().join("board");
-        compile_riscv(file, isa, options, &BOARD, &board);
-        let expected = output(
-            Command::new("qemu-system-riscv32")
-                .args(["-machine", "virt", "-bios", "none", "-display", "none"])
-                .args(["-chardev", "stdio,id=out,mux=off", "-serial", "none", "-monitor", "none"])
-                .args(["-semihosting-config", "enable=on,target=native,chardev=out", "-kernel"])
-                .arg(&board),
-        );
+        compile_riscv(file, isa, options, BOARD, &board);
+        let expected = output(common::board().arg(&board));
         let low = folder.path().join("low");
-        compile_riscv(file, isa, options, &LOW, &low);
+        compile_riscv(file, isa, options, LOW, &low);
         for program in [board, low] {
             let bytes = std::fs::read(&program).expect("the compiler wrote it");
             let image = Image::parse(&bytes).expect("a static program");

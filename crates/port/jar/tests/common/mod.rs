@@ -102,31 +102,31 @@ pub fn compile(machine: &Machine, file: &str, options: &[&str], folder: &Path) -
     program
 }
 
+/// Options for a program that asks a debugger for files and for its end.
+const PICOLIBC: &str = include_str!("../options/picolibc");
+
 /// Where QEMU's board has its memory: the first 4 MB are the program's, the rest is heap and stack.
-pub const BOARD: [&str; 4] = [
-    "-Wl,--defsym=__flash=0x80000000",
-    "-Wl,--defsym=__flash_size=0x400000",
-    "-Wl,--defsym=__ram=0x80400000",
-    "-Wl,--defsym=__ram_size=0x400000",
-];
+pub const BOARD: &str = include_str!("../options/board");
 
 /// The same below 2 GB.
-pub const LOW: [&str; 4] = [
-    "-Wl,--defsym=__flash=0x10000",
-    "-Wl,--defsym=__flash_size=0x400000",
-    "-Wl,--defsym=__ram=0x800000",
-    "-Wl,--defsym=__ram_size=0x400000",
-];
+pub const LOW: &str = include_str!("../options/low");
+
+/// QEMU's board, for a program that follows.
+pub fn board() -> Command {
+    let mut qemu = Command::new("qemu-system-riscv32");
+    qemu.args(include_str!("../options/qemu-board").split_whitespace());
+    qemu
+}
 
 /// Compiles a program for a board of RISC-V.
-pub fn compile_riscv(file: &str, isa: [&str; 2], options: &[&str], place: &[&str], program: &Path) {
+pub fn compile_riscv(file: &str, isa: [&str; 2], options: &[&str], place: &str, program: &Path) {
     let compiled = output(
         Command::new("riscv64-unknown-elf-gcc")
-            .args(["--specs=picolibc.specs", "--oslib=semihost", "--crt0=hosted", "-std=gnu17"])
-            .args(["-w", "-DPICOLIBC_DOUBLE_PRINTF_SCANF"])
+            .args(PICOLIBC.split_whitespace())
+            .args(["-std=gnu17", "-w", "-DPICOLIBC_DOUBLE_PRINTF_SCANF"])
             .args(isa)
             .args(options)
-            .args(place)
+            .args(place.split_whitespace())
             .arg(source(file))
             .arg("-o")
             .arg(program)

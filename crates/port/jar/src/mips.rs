@@ -1,6 +1,8 @@
 //! From one MIPS instruction to steps.
 //!
-//! Branches and their delay slots are `blocks`'; here is what every other instruction does.
+//! Branches and their delay slots are `blocks`' below; here is what every other instruction does.
+
+pub mod blocks;
 
 use fettle_mips::{FpReg, Insn, Op, Reg};
 
