@@ -6,29 +6,48 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A runtime: its name in this crate, the Java that its sources are written for, its folders of sources,
-/// and those of what it is compiled against and does not contain. A later folder's file stands for
-/// that of an earlier one with the same name.
+/// the files of another runtime that it has as well, and the folder of what it is compiled against and
+/// does not contain. A later folder's file stands for that of an earlier one with the same name.
 struct Runtime {
     name: &'static str,
     release: &'static str,
     sources: &'static [&'static str],
+    shared: &'static [&'static str],
     beside: Option<&'static str>,
 }
 
 const RUNTIMES: [Runtime; 3] = [
-    Runtime { name: "JAVA", release: "17", sources: &["jvm/src/main/java"], beside: None },
+    Runtime {
+        name: "JAVA",
+        release: "17",
+        sources: &["jvm/src/main/java"],
+        shared: &[],
+        beside: None,
+    },
     Runtime {
         name: "ANDROID",
         release: "17",
         sources: &["jvm/src/main/java", "jvm/src/android/java"],
+        shared: &[],
         beside: None,
     },
     Runtime {
         name: "CLDC",
         release: "8",
         sources: &["cldc/src/main/java"],
+        shared: &SHARED,
         beside: Some("cldc/src/midp/java"),
     },
+];
+
+/// Files in which nothing is needed that CLDC does not have.
+const SHARED: [&str; 6] = [
+    "ForcedUnwind.java",
+    "Handler.java",
+    "Instructions.java",
+    "Region.java",
+    "Registers.java",
+    "Unwinder.java",
 ];
 
 fn main() {
@@ -53,6 +72,11 @@ fn compile(runtime: &Runtime, folder: &Path, out: &Path) -> String {
         find(&sources, "java", &mut own);
         files.retain(|file| !own.iter().any(|other| other.file_name() == file.file_name()));
         files.extend(own);
+    }
+    let shared = folder.join("jvm/src/main/java/io/github/fettle/jvm");
+    for file in runtime.shared.iter().map(|name| shared.join(name)) {
+        println!("cargo::rerun-if-changed={}", file.display());
+        files.push(file);
     }
     let classes = out.join(runtime.name);
     let _ = std::fs::remove_dir_all(&classes);

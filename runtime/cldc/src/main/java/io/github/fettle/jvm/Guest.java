@@ -31,7 +31,7 @@ public final class Guest {
     final Files files;
 
     private final byte[] image;
-    private int[] regions;
+    private UnwindTables unwindTables;
     private int start = Integer.MAX_VALUE;
     private int headers;
 
@@ -84,11 +84,11 @@ public final class Guest {
     }
 
     /** Which code handles exceptions: most programs never ask. */
-    int[] regions() {
-        if (regions == null) {
-            regions = Unwinder.regions(code);
+    UnwindTables unwindTables() {
+        if (unwindTables == null) {
+            unwindTables = UnwindTables.of(code);
         }
-        return regions;
+        return unwindTables;
     }
 
     // The image.

@@ -1,43 +1,20 @@
 package io.github.fettle.jvm;
 
-/** The one thread of a program: what translated code keeps beside its locals. */
-public final class GuestThread {
+/** The one thread of a program. */
+public final class GuestThread extends Registers {
     public final Guest guest;
 
     /** The same array as {@link Guest#memory}: only a system call replaces it. */
     public int[] memory;
 
-    /** What {@code rdhwr $29} reads: the thread pointer. */
-    public int tls;
-
-    /** The second result of a system call that has two. */
-    public int v1;
-
-    /** The static chain of a nested function that is called by its address. */
-    public int chain;
-
-    /** The stack pointer of a jump to a label of a function further up. */
-    int landedStack;
-
-    /** The first value for the landing pad that an exception has reached: the exception. */
-    public int landed;
-
-    /** What a landing pad that cleans up will send on. */
-    GuestThrow passing;
-
-    /** The floating-point control register. */
-    public int fcsr;
-
-    /** Floating-point registers at calls by address, as bits. */
-    public long f0;
-
-    public long f2;
-    public long f12;
-    public long f14;
-
     GuestThread(Guest guest) {
         this.guest = guest;
         this.memory = guest.memory;
+    }
+
+    /** No exception of Java passes a program's frames. */
+    Throwable standsFor(int exception) {
+        return null;
     }
 
     int load(int address) {

@@ -54,7 +54,7 @@ public final class Signals {
         } else if (cause instanceof ArithmeticException) {
             return end(t, FPE, sp);
         }
-        throw Unwinder.same(cause);
+        throw Unwinder.<RuntimeException>sneak(cause);
     }
 
     /** Handles {@code break} and a trap instruction that held. Does not return. */

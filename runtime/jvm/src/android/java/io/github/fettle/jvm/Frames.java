@@ -8,13 +8,6 @@ package io.github.fettle.jvm;
  * has passed all of them.
  */
 final class Frames {
-    /** What will handle an exception. */
-    enum Handler {
-        NONE,
-        GUEST,
-        JAVA
-    }
-
     private Frames() {}
 
     static Handler search(GuestThread t, int exception, int sp) {

@@ -75,7 +75,7 @@ public final class Callbacks {
         try {
             return function.call(t, sp, a0, a1, a2, a3);
         } catch (RuntimeException | AssertionError e) {
-            throw Unwinder.foreign(t, e);
+            throw Foreign.passing(t, e);
         } finally {
             t.guest.leave(before);
         }

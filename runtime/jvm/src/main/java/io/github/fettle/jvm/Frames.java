@@ -6,13 +6,6 @@ import java.util.Iterator;
 final class Frames {
     private static final StackWalker WALKER = StackWalker.getInstance();
 
-    /** What will handle an exception. */
-    enum Handler {
-        NONE,
-        GUEST,
-        JAVA
-    }
-
     private Frames() {}
 
     /** The first phase: looks for what handles an exception, and leaves the stack alone. */

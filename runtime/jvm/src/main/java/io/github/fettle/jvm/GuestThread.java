@@ -1,7 +1,9 @@
 package io.github.fettle.jvm;
 
+import java.util.Arrays;
+
 /** One thread of a guest, which is one Java thread. */
-public final class GuestThread {
+public final class GuestThread extends Registers {
     /** So many exceptions of Java may be handled at once in one thread, each in so many bytes. */
     private static final int STAND_INS = 16;
 
@@ -17,43 +19,6 @@ public final class GuestThread {
      * call replaces it, and only while the guest has a single thread.
      */
     public byte[] memory;
-
-    /** What {@code rdhwr $29} reads: the thread pointer. */
-    public int tls;
-
-    /** The second result of a system call that has two ({@code pipe}). */
-    public int v1;
-
-    /** The static chain of a nested function that is called by its address. */
-    public int chain;
-
-    /** The stack pointer of a jump to a label of a function further up. */
-    int landedStack;
-
-    /** The first value for the landing pad that an exception has reached: the exception. */
-    public int landed;
-
-    /** What a landing pad that cleans up will send on: it knows where it was thrown. */
-    GuestThrow passing;
-
-    /** The floating-point control register. */
-    public int fcsr;
-
-    /**
-     * Floating-point registers at calls by address: the bits of a double, or of a float in the low
-     * word.
-     */
-    public long f0;
-
-    public long f2;
-    public long f10;
-    public long f11;
-    public long f12;
-    public long f13;
-    public long f14;
-    public long f15;
-    public long f16;
-    public long f17;
 
     /** Integer arguments behind the fourth at calls by address, where registers have them. */
     public int a4;
@@ -137,6 +102,15 @@ public final class GuestThread {
         } else {
             Memory.storeInt(memory, address, value);
         }
+    }
+
+    void storeByte(int address, int value) {
+        memory[address] = (byte) value;
+    }
+
+    /** Fills bytes with zeros. */
+    void clear(int from, int to) {
+        Arrays.fill(memory, from, to, (byte) 0);
     }
 
     int loadShort(int address) {

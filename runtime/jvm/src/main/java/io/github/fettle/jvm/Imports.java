@@ -53,13 +53,13 @@ final class Imports {
         try {
             value = target.handle.invokeWithArguments(arguments);
         } catch (RuntimeException | AssertionError e) {
-            throw Unwinder.foreign(t, e);
+            throw Foreign.passing(t, e);
         } catch (Error e) {
             throw e;
         } catch (Throwable e) {
             Throwable checked =
                     new GuestException("Java method called by the guest failed: " + e, null, e);
-            throw Unwinder.foreign(t, checked);
+            throw Foreign.passing(t, checked);
         } finally {
             guest.leave(before);
         }

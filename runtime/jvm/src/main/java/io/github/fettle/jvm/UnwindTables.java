@@ -16,21 +16,6 @@ import java.util.TreeMap;
  * <p>The translator leaves this beside the classes; it is read when the first exception is thrown.
  */
 final class UnwindTables {
-    /** A range of code with one language-specific data area. */
-    static final class Region {
-        final int start;
-        final int end;
-        final int area;
-        final int personality;
-
-        Region(int start, int end, int area, int personality) {
-            this.start = start;
-            this.end = end;
-            this.area = area;
-            this.personality = personality;
-        }
-    }
-
     private final TreeMap<Integer, Region> regions = new TreeMap<>();
 
     /** By class and method: first and last byte of a call in one word, and its address. */

@@ -1,7 +1,5 @@
 package io.github.fettle.jvm;
 
-import java.util.Arrays;
-
 /**
  * Exceptions of C++ in translated code, in two phases as everywhere: the first looks for a handler
  * and leaves the stack alone, the second goes there and cleans up on the way.
@@ -22,9 +20,7 @@ public final class Unwinder {
     private static final int HANDLER_FOUND = 6;
     private static final int INSTALL_CONTEXT = 7;
 
-    /** Of {@code _Unwind_Exception}: what frees it, and two words of the unwinder. */
-    private static final int FREE = 8;
-
+    /** Of {@code _Unwind_Exception}: two words of the unwinder. */
     private static final int STOP = 12;
     private static final int STOP_ARGUMENT = 16;
 
@@ -51,11 +47,11 @@ public final class Unwinder {
     /** {@code _Unwind_RaiseException}: returns only if no frame handles the exception. */
     public static int raise(GuestThread t, int exception, int sp) {
         t.store(exception + STOP, 0);
-        Frames.Handler handler = Frames.search(t, exception, sp);
-        if (handler == Frames.Handler.NONE) {
+        Handler handler = Frames.search(t, exception, sp);
+        if (handler == Handler.NONE) {
             return END_OF_STACK;
         }
-        throw thrown(t, exception, handler == Frames.Handler.JAVA);
+        throw thrown(t, exception, handler == Handler.JAVA);
     }
 
     /** {@code _Unwind_Resume}: a landing pad has cleaned up. */
@@ -87,7 +83,7 @@ public final class Unwinder {
         t.store(exception + STOP, stop);
         t.store(exception + STOP_ARGUMENT, argument);
         int context = context(sp);
-        clear(t, context);
+        t.clear(context, context + CONTEXT_SIZE);
         t.store(context + CFA, sp);
         int frame = frame(t, context, exception, argument);
         int actions = CLEANUP | FORCE | END_OF_STACK_ACTION;
@@ -133,33 +129,11 @@ public final class Unwinder {
         return t.load(context + A1 * 4);
     }
 
-    // Exceptions of Java.
-
-    /** What passes the guest's frames in place of an exception of Java that a callback threw. */
-    static Error foreign(GuestThread t, Throwable e) {
-        if (e instanceof GuestException && e.getCause() instanceof GuestThrow) {
-            GuestThrow inner = (GuestThrow) e.getCause();
-            if (inner.guest == t.guest) {
-                // It was one of C++ before: it is again.
-                return inner;
-            }
-        }
-        int exception = t.standIn(e);
-        if (exception == 0) {
-            return new GuestThrow(t.guest, 0, e, false);
-        }
-        int at = t.guest.index(exception);
-        Arrays.fill(t.memory, at, at + 24, (byte) 0);
-        byte[] name = {'F', 'T', 'T', 'L', 'J', 'A', 'V', 'A'};
-        System.arraycopy(name, 0, t.memory, at, name.length);
-        t.store(at + FREE, 0);
-        return new GuestThrow(t.guest, exception, e, false);
-    }
-
     private static GuestThrow thrown(GuestThread t, int exception, boolean traced) {
         return new GuestThrow(t.guest, exception, t.standsFor(exception), traced);
     }
 
+    /** Throws what nothing here may declare. */
     @SuppressWarnings("unchecked")
     static <T extends Throwable> T sneak(Throwable e) throws T {
         throw (T) e;
@@ -173,19 +147,19 @@ public final class Unwinder {
     }
 
     private static int ask(GuestThread t, int actions, int exception, int pc, int sp) {
-        UnwindTables.Region region = t.guest.unwindTables().region(pc);
+        Region region = t.guest.unwindTables().region(pc);
         if (region == null || exception == 0) {
             return 0;
         }
         int context = context(sp);
-        clear(t, context);
+        t.clear(context, context + CONTEXT_SIZE);
         t.store(context + CFA, sp);
         t.store(context + RETURN_ADDRESS, pc + 8);
         t.store(context + AREA, region.area);
         t.store(context + REGION, region.start);
         t.store(context + FLAGS, EXTENDED);
-        t.memory[context + BY_VALUE + A0] = 1;
-        t.memory[context + BY_VALUE + A1] = 1;
+        t.storeByte(context + BY_VALUE + A0, 1);
+        t.storeByte(context + BY_VALUE + A1, 1);
         int frame = frame(t, context, exception, 0);
         int first = t.load(exception);
         int second = t.load(exception + 4);
@@ -196,10 +170,6 @@ public final class Unwinder {
     /** Below everything that the guest has on its stack. */
     private static int context(int sp) {
         return sp - CONTEXT_SIZE & -16;
-    }
-
-    private static void clear(GuestThread t, int context) {
-        Arrays.fill(t.memory, context, context + CONTEXT_SIZE, (byte) 0);
     }
 
     /** The arguments on the stack: exception, context, what a stop function is given besides. */
