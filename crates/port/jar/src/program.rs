@@ -91,8 +91,7 @@ pub fn lift(image: &Image, exported: &[(String, u32)]) -> Lifted {
     let regions = Regions::read(image);
     let (mips, riscv) = (Mips::new(image, &regions), RiscV::new(image));
     let mut functions: BTreeMap<u32, Function> = BTreeMap::new();
-    let mut taken = FxHashSet::default();
-    taken.insert(image.entry);
+    let mut taken = FxHashSet::from_iter([image.entry]);
     taken.extend(exported.iter().map(|(_, address)| *address));
     let mut exports = image.exports.clone();
     exports.extend(exported.iter().map(|(_, address)| *address));

@@ -1,7 +1,7 @@
 package io.github.fettle.jvm;
 
 /**
- * Java's stack, which CLDC lets nobody walk: an exception passes the frames, and each that handles it or
+ * Java's stack, which CLDC does not let anyone walk: an exception passes the frames, and each that handles it or
  * cleans up is asked on the way. An uncaught one ends the program only when it has passed all of them.
  */
 final class Frames {
