@@ -42,9 +42,11 @@ enum op {
 #define HEAD_OPS (1ul << 20)
 #define HEAD_GENERATIONS (2ul << 20)
 #define HEAD_ENTRIES (3ul << 20)
+#define HEAD_CONVOYS (6ul << 20)
 #define GENERATIONS 65536u
 #define ENTRIES 8192u
 #define ENTRY_SITES 14u
+#define QUEUES 16u
 
 struct lock_info {
     u64 stride;
@@ -66,6 +68,30 @@ struct lock_entry {
     u64 mark;
     u64 holder;
     struct site_ticks sites[ENTRY_SITES];
+};
+
+/* Stretches of a lock: at each release within one a thread waits. By the number of the lock's entry. */
+struct stretch {
+    u64 releases;
+    /* Threads that had waited and got it. */
+    u64 handed;
+    u64 ticks;
+    /* Of those, while no thread held it. */
+    u64 passing;
+    /* Releases by how many waited; the last for all that are more. */
+    u32 queues[QUEUES];
+};
+
+struct convoy {
+    u64 lock;
+    u32 pid;
+    u32 stretches;
+    u64 since;
+    u64 passing_before;
+    /* The one that goes on, and all before it that were long enough. */
+    struct stretch now;
+    struct stretch all;
+    u64 pad[4];
 };
 
 /* A lock that a thread has. */
@@ -176,6 +202,7 @@ struct lock_table {
 };
 
 _Static_assert(sizeof(struct lock_entry) == 256, "abi");
+_Static_assert(sizeof(struct convoy) == 256, "abi");
 _Static_assert(sizeof(struct held) == 32, "abi");
 _Static_assert(sizeof(struct pending) == 168, "abi");
 _Static_assert(sizeof(struct lock_row) == 384, "abi");

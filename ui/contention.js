@@ -114,6 +114,12 @@ export function rowsOf(report) {
   });
 }
 
+/** Convoys with their locks, those that lasted longest first. @param {LocksInfo} report */
+export function convoysOf(report) {
+  const found = report.classes.flatMap(({ name, convoy }) => (convoy ? [{ name, convoy }] : []));
+  return found.sort((a, b) => b.convoy.lasted_ns - a.convoy.lasted_ns);
+}
+
 /** Share of acquisitions that had to wait. @param {import("./types.js").LockSums} sums */
 export function contentionOf({ acquired, contended }) {
   const asked = Math.max(acquired, contended);

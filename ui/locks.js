@@ -2,7 +2,7 @@
 // what may be wrong.
 
 import { get } from "./api.js";
-import { contentionOf, flamesOf, matrixOf, placeText, rowsOf } from "./contention.js";
+import { contentionOf, convoysOf, flamesOf, matrixOf, placeText, rowsOf } from "./contention.js";
 import { make, svg } from "./dom.js";
 import { count, duration, percent, plural } from "./format.js";
 
@@ -58,7 +58,7 @@ export class Locks {
       make("h2", {}, "Who blocked whom"), matrix(report)];
     this.panel.replaceChildren(make("div", { class: "locks" },
       make("div", { class: "locks-left" }, ...table(report)),
-      make("div", { class: "locks-right" }, ...waits, ...heldOver(report), ...lines(report), ...deadlocks(report))));
+      make("div", { class: "locks-right" }, ...waits, ...convoys(report), ...heldOver(report), ...lines(report), ...deadlocks(report))));
   }
 }
 
@@ -134,6 +134,17 @@ function flameGraph(report, end, wide) {
     drawing.append(svg("text", { x: x + 4, y: y + 14 }, name.length > letters ? `${name.slice(0, letters - 1)}…` : name));
   }
   return drawing;
+}
+
+/** Locks that threads queue for all the time, for short sections. @param {LocksInfo} report */
+function convoys(report) {
+  const found = convoysOf(report);
+  if (!found.length) return [];
+  return [make("h2", {}, "Convoys"),
+    make("ul", {}, ...found.map(({ name, convoy }) => make("li", {},
+      make("b", {}, duration(convoy.lasted_ns)), ` ${name}: at ${plural(convoy.releases, "release")} in a row a thread waited, ` +
+      `${percent(convoy.hand_overs / convoy.releases)} went to one that had; ${convoy.queue_median} in the queue as a rule; ` +
+      `a section takes ${duration(convoy.section_ns)}, the way to the next ${duration(convoy.passing_ns)}`)))];
 }
 
 /** Locks that were held while their holder waited in the kernel. @param {LocksInfo} report */

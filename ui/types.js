@@ -311,6 +311,19 @@
  * @property {LockSite[]} sites
  * @property {LockBlocking[]} blocking
  * @property {HeldOver[]} held_over
+ * @property {Convoy} [convoy] if threads queue for it all the time
+ */
+
+/**
+ * Times in which, at each release of a lock, a thread waited for it (crates/analyse/locks/src/convoys.rs).
+ * @typedef {object} Convoy
+ * @property {number} stretches
+ * @property {number} lasted_ns
+ * @property {number} releases
+ * @property {number} hand_overs to threads that had waited
+ * @property {number} queue_median
+ * @property {number} section_ns
+ * @property {number} passing_ns from a release to the next section
  */
 
 /** @typedef {LockSums & LockClassOnly} LockClass */

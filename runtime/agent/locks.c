@@ -11,6 +11,7 @@
  */
 
 #include "../locks.h"
+#include "convoys.h"
 
 /* On average one hold in so many is timed. */
 #define TIMED_ONE_IN 32u
@@ -200,6 +201,9 @@ static void begin_wait(struct thread_block *b, struct pending *p)
         return;
     }
     if (!e->waiters) {
+        struct convoy *c = convoy_of(head(b), p->entry);
+        c->lock = p->lock;
+        c->pid = b->pid;
         e->mark = p->start;
         e->holder = holder(b, p->lock);
     } else {
@@ -261,8 +265,12 @@ static void end_wait(struct thread_block *b, struct pending *p, u64 time, int ha
     charge(e, e->holder, time);
     if (e->waiters)
         e->waiters--;
-    if (had)
+    if (had) {
+        struct convoy *c = convoy_of(head(b), p->entry);
         e->holder = site_of(t, p->row);
+        if (c->now.releases)
+            c->now.handed++;
+    }
     for (u32 i = 0; i < ENTRY_SITES; i++) {
         passed[i] = e->sites[i].ticks - p->snapshot[i];
         site[i] = e->sites[i].site;
@@ -281,11 +289,16 @@ static void let_go(struct thread_block *b, u64 lock, u64 site)
     if (!n)
         return;
     struct lock_entry *e = &entries(b)[n - 1];
-    if (!*(volatile u32 *)&e->waiters || !guard(e))
+    struct convoy *c = convoy_of(head(b), n);
+    if ((!*(volatile u32 *)&e->waiters && !*(volatile u64 *)&c->now.releases) || !guard(e))
         return;
     if (e->waiters) {
-        charge(e, site, now());
+        u64 time = now();
+        charge(e, site, time);
         e->holder = SITE_NOBODY;
+        convoy_goes_on(c, e->waiters, time, e->sites[0].ticks);
+    } else if (c->now.releases) {
+        convoy_ends(c);
     }
     unguard(e);
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { OTHERS, PASSED_ON, contentionOf, flamesOf, matrixOf, placeText, rowsOf } from "../../ui/contention.js";
+import { OTHERS, PASSED_ON, contentionOf, convoysOf, flamesOf, matrixOf, placeText, rowsOf } from "../../ui/contention.js";
 
 const place = (name, line) => ({ function: name, module: "prog", ...(line ? { line } : {}) });
 const sums = (acquired, contended) => ({ acquired, contended, failed: 0, waited_ns: 0, waited_ns_max: 0, held_ns: 0, held_ns_max: 0, queue_max: 0 });
@@ -58,4 +58,11 @@ test("rows are classes, each with its places", () => {
     ["ready (condition, many of them)", null]]);
   assert.deepEqual(report.classes.map(contentionOf), [0.4, 1, 0]);
   assert.equal(placeText(place("f", "a.c:1")), "f (a.c:1)");
+});
+
+test("convoys stand by how long they lasted", () => {
+  const lock = (name, lasted_ns) => ({ name, kind: "mutex", convoy: { lasted_ns, releases: 3, hand_overs: 2 } });
+  const classes = [...report.classes, lock("short", 5), lock("long", 50)];
+  assert.deepEqual(convoysOf({ ...report, classes }).map(({ name }) => name), ["long", "short"]);
+  assert.deepEqual(convoysOf(report), []);
 });

@@ -8,9 +8,16 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let agent = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"))
         .join("../../../runtime/agent");
-    for file in
-        ["agent.c", "locks.c", "entries.S", "agent.ld", "../save.inc", "../block.h", "../locks.h"]
-    {
+    for file in [
+        "agent.c",
+        "locks.c",
+        "convoys.h",
+        "entries.S",
+        "agent.ld",
+        "../save.inc",
+        "../block.h",
+        "../locks.h",
+    ] {
         println!("cargo::rerun-if-changed={}", agent.join(file).display());
     }
     let compiler = cc::Build::new().get_compiler();

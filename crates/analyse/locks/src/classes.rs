@@ -5,73 +5,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use fettle_abi::locking::{HeadWord, NOBODY, OTHERS, Operation, Row};
+use fettle_abi::locking::{Convoy as Counted, HeadWord, NOBODY, OTHERS, Operation, Row};
 use serde::Serialize;
 
+use crate::convoys::{Convoy, Stretches};
+pub use crate::kind::Kind;
 use crate::lines::{self, SharedLine};
 use crate::order::{self, Deadlock, Order};
+use crate::time::Rate;
 use crate::{Names, Place, ThreadTable};
-
-/// Sorts of locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// A mutex, of any type.
-    Mutex,
-    /// A reader-writer lock.
-    Rwlock,
-    /// A spin lock.
-    Spin,
-    /// A semaphore.
-    Semaphore,
-    /// A condition variable: waits for it are no contention.
-    Condition,
-    /// A barrier: neither are these.
-    Barrier,
-    /// A lock of a language's own, seen only where it has to wait.
-    SlowPath,
-}
-
-impl Kind {
-    /// That of the locks which an operation is for; `None` where that is not known.
-    pub fn of(operation: Operation) -> Option<Kind> {
-        use Operation as O;
-        Some(match operation {
-            O::MutexLock | O::MutexTry | O::MutexTimed | O::MutexUnlock => Kind::Mutex,
-            O::ReadLock
-            | O::ReadTry
-            | O::ReadTimed
-            | O::WriteLock
-            | O::WriteTry
-            | O::WriteTimed
-            | O::RwUnlock => Kind::Rwlock,
-            O::SpinLock | O::SpinTry | O::SpinUnlock => Kind::Spin,
-            O::SemWait | O::SemTry | O::SemTimed | O::SemPost => Kind::Semaphore,
-            O::CondWait | O::CondSignal => Kind::Condition,
-            O::Barrier => Kind::Barrier,
-            O::Slow => Kind::SlowPath,
-            O::Init | O::Destroy | O::Create | O::Join => return None,
-        })
-    }
-
-    /// For people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Mutex => "mutex",
-            Kind::Rwlock => "rwlock",
-            Kind::Spin => "spin",
-            Kind::Semaphore => "semaphore",
-            Kind::Condition => "condition",
-            Kind::Barrier => "barrier",
-            Kind::SlowPath => "slow path",
-        }
-    }
-
-    /// Whether a thread that waits for it waits for a thread that holds it.
-    pub fn is_lock(self) -> bool {
-        !matches!(self, Kind::Condition | Kind::Barrier)
-    }
-}
 
 /// Sums over some rows. Times are nanoseconds.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -124,16 +66,6 @@ impl Buckets {
             seen >= rank
         });
         found.filter(|_| all > 0).map(|bucket| fettle_abi::locking::bucket_ticks(bucket as u32 + 1))
-    }
-}
-
-/// Ticks in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-pub struct Rate(pub f64);
-
-impl Rate {
-    fn ns(self, ticks: u64) -> u64 {
-        (ticks as f64 * self.0) as u64
     }
 }
 
@@ -219,6 +151,9 @@ pub struct Class {
     pub blocking: Vec<Blocking>,
     /// System calls that it was held over, longest first.
     pub held_over: Vec<HeldOver>,
+    /// If threads queue for it all the time for short sections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub convoy: Option<Convoy>,
 }
 
 /// What was not seen, and how often.
@@ -271,9 +206,10 @@ struct Identity {
     kind: Kind,
 }
 
-/// Makes a report of what threads left.
+/// Makes a report of what threads left, and of what was counted of locks that were passed on.
 pub fn report(
     threads: &[ThreadTable],
+    convoys: &[Counted],
     (ticks, duration_ns): (u64, u64),
     names: &dyn Names,
 ) -> Report {
@@ -309,8 +245,15 @@ pub fn report(
             *sum = (sum.0 + over.looks, sum.1 + rate.ns(over.ticks));
         }
     }
-    let mut classes: Vec<Class> =
-        classes.into_iter().map(|(identity, b)| b.class(identity, names)).collect();
+    let stretches = Stretches::new(convoys);
+    let class = |(identity, building): (Identity, Building)| {
+        let section = building.sums.holds.quantile(0.5);
+        let section_ns = section.map_or(0, |ticks| rate.ns(ticks).min(building.sums.held_ns_max));
+        let kind = (identity.kind, section_ns);
+        let convoy = stretches.of(kind, building.locks.iter(), (rate, duration_ns));
+        Class { convoy, ..building.class(identity, names) }
+    };
+    let mut classes: Vec<Class> = classes.into_iter().map(class).collect();
     classes.retain(|class| class.sums.acquired + class.sums.contended + class.sums.failed > 0);
     classes
         .sort_by_key(|c| std::cmp::Reverse((c.kind.is_lock(), c.sums.waited_ns, c.sums.acquired)));
@@ -476,6 +419,7 @@ impl Building {
             sites,
             blocking,
             held_over,
+            convoy: None,
         }
     }
 }
@@ -506,6 +450,7 @@ pub fn advice(report: &Report) -> Vec<String> {
     let mut out = Vec::new();
     let locks: Vec<&Class> = report.classes.iter().filter(|class| class.kind.is_lock()).collect();
     for class in &locks {
+        out.extend(class.convoy.as_ref().map(|convoy| convoy.advice(&class.name)));
         let share = class.sums.contention();
         let matters =
             class.sums.contended >= 100 && class.sums.waited_ns * 100 > report.duration_ns;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::classes::Report;
-use crate::text::time;
+use crate::time::time;
 
 /// Places of a side of the matrix at most; the others are one.
 const PLACES: usize = 12;

@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use fettle_abi::locking::{
-    Blame, Edge, Event, GATES, HEAD_WORDS, HeadWord, NOBODY, OTHERS, Operation, Row, bucket_ticks,
+    Blame, Convoy, Edge, Event, GATES, HEAD_WORDS, HeadWord, NOBODY, OTHERS, Operation, QUEUES,
+    Row, Stretch, bucket_ticks,
 };
 
-use crate::ThreadTable;
 use crate::classes::Kind;
+use crate::{Names, Report, ThreadTable, report};
 
 /// The least number of a place: lower ones say that there is none.
 pub const FIRST_PLACE: u64 = OTHERS + 1;
@@ -42,6 +43,24 @@ pub struct Events {
     locks: HashMap<(u32, u64), Lock>,
     first_ns: Option<u64>,
     last_ns: u64,
+}
+
+/// What events add up to.
+#[derive(Debug, Default)]
+pub struct Added {
+    /// By thread.
+    pub tables: Vec<ThreadTable>,
+    /// Locks that went from thread to thread while others waited.
+    pub convoys: Vec<Convoy>,
+    /// From the first event to the last.
+    pub duration_ns: u64,
+}
+
+impl Added {
+    /// The report.
+    pub fn report(&self, names: &dyn Names) -> Report {
+        report(&self.tables, &self.convoys, (self.duration_ns, self.duration_ns), names)
+    }
 }
 
 /// A row's key: lock, place, operation.
@@ -78,6 +97,9 @@ struct Lock {
     holders: Vec<(u32, u64)>,
     waiting: Vec<Waiter>,
     changed_ns: u64,
+    convoy: Convoy,
+    /// How long no thread had it while threads waited.
+    passing: u64,
 }
 
 #[derive(Debug)]
@@ -129,6 +151,25 @@ impl Lock {
             if self.holders.is_empty() {
                 *waiter.blames.entry(NOBODY).or_default() += passed;
             }
+        }
+        if self.holders.is_empty() && !self.waiting.is_empty() {
+            self.passing += passed;
+        }
+    }
+
+    /// No thread has it any more: a stretch of releases for which threads wait begins, goes on or ends.
+    fn let_go(&mut self, ns: u64) {
+        let Convoy { since, passing_before, now, .. } = &mut self.convoy;
+        if let Some(last) = self.waiting.len().checked_sub(1) {
+            if now.releases == 0 {
+                (*since, *passing_before) = (ns, self.passing);
+            }
+            now.releases += 1;
+            (now.ticks, now.passing) = (ns - *since, self.passing - *passing_before);
+            now.queues[last.min(QUEUES - 1)] += 1;
+        } else {
+            (self.convoy.all, self.convoy.stretches) = self.convoy.ended();
+            self.convoy.now = Stretch::default();
         }
     }
 
@@ -238,6 +279,9 @@ impl Events {
         let place = thread.rows[row as usize].site;
         let lock = self.locks.entry((of.pid, of.lock)).or_default();
         lock.holders.push((of.tid, place));
+        if waited.is_some() && lock.convoy.now.releases > 0 {
+            lock.convoy.now.handed += 1;
+        }
     }
 
     /// The thread lets the lock go.
@@ -264,6 +308,9 @@ impl Events {
         row.held_log2[bucket(ticks)] += 1;
         if let Some(lock) = self.locks.get_mut(&(of.pid, of.lock)) {
             lock.holders.retain(|(tid, _)| *tid != of.tid);
+            if lock.holders.is_empty() {
+                lock.let_go(of.ns);
+            }
         }
     }
 
@@ -303,11 +350,11 @@ impl Events {
         }
     }
 
-    /// The tables, and the first and last time.
+    /// Everything that was added up.
     ///
     /// A thread that ended before another began counts as over by then: whether the one waited for the other's end is
     /// not in the events, and what is not certain is no deadlock.
-    pub fn finish(self) -> (Vec<ThreadTable>, u64, u64) {
+    pub fn finish(self) -> Added {
         // Only the ends of threads with orders matter, to each other.
         let with_edges = self.threads.iter().filter(|(_, thread)| !thread.edges.is_empty());
         let ends: Vec<(u32, u64)> = with_edges.map(|((_, tid), t)| (*tid, t.end)).collect();
@@ -341,15 +388,17 @@ impl Events {
                 held_over: Vec::new(),
             }
         };
-        let first = self.first_ns.unwrap_or(0);
-        (self.threads.into_iter().map(table).collect(), first, self.last_ns)
+        let duration_ns = self.last_ns - self.first_ns.unwrap_or(0);
+        let convoy = |((pid, lock), of): ((u32, u64), Lock)| Convoy { pid, lock, ..of.convoy };
+        let convoys = self.locks.into_iter().map(convoy).filter(|c| c.ended().1 > 0).collect();
+        Added { tables: self.threads.into_iter().map(table).collect(), convoys, duration_ns }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Names, Place, Report, report};
+    use crate::Place;
 
     struct Plain;
 
@@ -385,8 +434,7 @@ mod tests {
                 _ => all.released(of),
             }
         }
-        let (tables, first, last) = all.finish();
-        report(&tables, (last - first, last - first), &Plain)
+        all.finish().report(&Plain)
     }
 
     #[test]
@@ -423,6 +471,30 @@ mod tests {
             ("f20", "", 10),
         ];
         assert_eq!(blocked, wanted);
+    }
+
+    #[test]
+    fn a_lock_that_is_always_waited_for_and_passed_on_is_a_convoy() {
+        // Three threads in turn: each asks again as soon as it has let go, has the lock for `section` ns, and gets it
+        // 30 ns after it was let go of.
+        let convoy = |section: u64| {
+            let mut events = vec![(0, 1, 'a', 64), (1, 2, 'w', 64), (2, 3, 'w', 64)];
+            let mut at = 10;
+            for turn in 0..300_u64 {
+                let (holder, next) = ((turn % 3 + 1) as u32, ((turn + 1) % 3 + 1) as u32);
+                events.extend([
+                    (at, holder, 'u', 64),
+                    (at + 1, holder, 'w', 64),
+                    (at + 30, next, 'a', 64),
+                ]);
+                at += 30 + section;
+            }
+            of(&events).classes.remove(0).convoy
+        };
+        let found = convoy(10).unwrap();
+        assert_eq!((found.releases, found.hand_overs, found.stretches), (300, 300, 1));
+        assert_eq!((found.queue_median, found.section_ns, found.passing_ns), (2, 10, 29));
+        assert!(convoy(100).is_none(), "sections are long");
     }
 
     /// Two threads that take two locks in both orders, the second from `start` on.

@@ -109,6 +109,7 @@ pub(crate) mod tests {
                     waits: 1,
                 }],
                 held_over: vec![],
+                convoy: None,
             }],
             orders: vec![order("a", "b"), order("b", "a"), order("b", "\"c\"")],
             deadlocks: vec![Deadlock { steps: vec![step("a", "b"), step("b", "a")] }],

@@ -10,14 +10,17 @@
 #![forbid(unsafe_code)]
 
 pub mod classes;
+pub mod convoys;
 pub mod drawing;
 pub mod events;
 pub mod futex;
 pub mod graph;
 pub mod hung;
+pub mod kind;
 pub mod lines;
 pub mod order;
 pub mod text;
+pub mod time;
 
 use serde::Serialize;
 

@@ -5,19 +5,7 @@ use std::fmt::Write as _;
 use crate::classes::{Blocking, Class, HeldOver, Kind, Report, Sums};
 use crate::hung::{Awaited, Waiting, cycles};
 use crate::order::Deadlock;
-
-/// Nanoseconds for people, in three digits.
-pub fn time(ns: u64) -> String {
-    let value = ns as f64;
-    let (value, unit) = match ns {
-        0..1_000 => return format!("{ns} ns"),
-        1_000..1_000_000 => (value / 1e3, "µs"),
-        1_000_000..1_000_000_000 => (value / 1e6, "ms"),
-        _ => (value / 1e9, "s"),
-    };
-    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-    format!("{value:.digits$} {unit}")
-}
+use crate::time::time;
 
 /// A number with its thousands apart.
 fn count(n: u64) -> String {
@@ -63,6 +51,7 @@ pub fn text(report: &Report, most: usize) -> String {
     }
     semaphores(&mut out, report);
     blocked(&mut out, report);
+    convoys(&mut out, report);
     held_over(&mut out, report);
     advice(&mut out, report);
     for (n, deadlock) in report.deadlocks.iter().enumerate() {
@@ -159,6 +148,37 @@ fn blocked(out: &mut String, report: &Report) {
     }
     if pairs.len() > PAIRS {
         let _ = writeln!(out, "{:>18}{} more pairs: --json has them", "", pairs.len() - PAIRS);
+    }
+}
+
+/// Locks that threads queue for all the time, for short sections.
+fn convoys(out: &mut String, report: &Report) {
+    let classes = report.classes.iter();
+    let mut all: Vec<_> =
+        classes.filter_map(|class| class.convoy.as_ref().map(|convoy| (class, convoy))).collect();
+    all.sort_by_key(|(_, convoy)| std::cmp::Reverse(convoy.lasted_ns));
+    if all.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\nconvoys: at each release a thread waits, and the way to it takes longer than a section\n\
+         {:>9} {:>10} {:>7} {:>5} {:>9} {:>9}  lock",
+        "lasted", "releases", "waited", "queue", "section", "way"
+    );
+    for (class, convoy) in all {
+        let times = plural(convoy.stretches, "time");
+        let _ = writeln!(
+            out,
+            "{:>9} {:>10} {:>5.1} % {:>5} {:>9} {:>9}  {} ({times})",
+            time(convoy.lasted_ns),
+            count(convoy.releases),
+            convoy.share() * 100.0,
+            convoy.queue_median,
+            time(convoy.section_ns),
+            time(convoy.passing_ns),
+            class.name
+        );
     }
 }
 
@@ -307,11 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_three_digits() {
-        assert_eq!(time(0), "0 ns");
-        assert_eq!(time(1_234), "1.23 µs");
-        assert_eq!(time(12_345_678), "12.3 ms");
-        assert_eq!(time(123_456_789_012), "123 s");
+    fn thousands_stand_apart() {
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(12), "12");
     }

@@ -198,6 +198,28 @@ fn locks_held_over_system_calls_and_locks_in_one_line_are_named() {
 }
 
 #[test]
+fn a_convoy_is_named_where_there_is_one() {
+    let folder = folder("locks-convoys");
+    let program = build(&folder, "convoys.c", &[]);
+    let (output, report) = locks(&folder, &[text(&program), "handed", "10000"]);
+    assert_eq!(output, "40000\n");
+    let convoy = &class(&report, "ledger")["convoy"];
+    let of = |key: &str| convoy[key].as_u64().unwrap();
+    // Nearly each of 40,000 releases, with the other three waiting or just coming.
+    assert!(of("releases") > 20_000 && of("releases") <= 40_000, "{convoy}");
+    assert!(of("hand_overs") * 10 >= of("releases") * 9, "{convoy}");
+    assert!((2..=3).contains(&of("queue_median")), "{convoy}");
+    assert!(of("passing_ns") > of("section_ns"), "{convoy}");
+    assert!(of("lasted_ns") < report["duration_ns"].as_u64().unwrap(), "{convoy}");
+    // Waits of mutexes whose holder inherits priority end in another function of the C library.
+    assert_eq!(report["losses"]["unseen"], 0, "{report:#}");
+    for (how, rounds) in [("long", "100"), ("plain", "10000")] {
+        let (_, report) = locks(&folder, &[text(&program), how, rounds]);
+        assert!(class(&report, "ledger")["convoy"].is_null(), "{how}: {report:#}");
+    }
+}
+
+#[test]
 fn pictures_and_a_trace_are_left_beside_the_report() {
     let folder = folder("locks-drawn");
     let program = build(&folder, "orders.c", &[]);

@@ -139,6 +139,101 @@ pub const HEAD_OPERATIONS: u64 = 1 << 20;
 /// Functions that can have one.
 pub const OPERATIONS: u32 = 1 << 20;
 
+/// Where the [`Convoy`]s are in front of the slots, up to [`HEAD_BYTES`].
+pub const HEAD_CONVOYS: u64 = 6 << 20;
+/// Locks that can have one.
+pub const CONVOYS: usize = 8192;
+/// Numbers of waiting threads that count apart.
+pub const QUEUES: usize = 16;
+
+/// Stretches of a lock: at each release within one a thread waits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// Releases.
+    pub releases: u64,
+    /// Threads that had waited and got the lock.
+    pub handed: u64,
+    /// Ticks.
+    pub ticks: u64,
+    /// Of those, while no thread held the lock.
+    pub passing: u64,
+    /// Releases by how many threads waited: one, two, and so on; the last for all that are more.
+    pub queues: [u32; QUEUES],
+}
+
+/// The stretches of one lock.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Convoy {
+    /// Address of the lock.
+    pub lock: u64,
+    /// The process.
+    pub pid: u32,
+    /// How many are in `all`.
+    pub stretches: u32,
+    /// When the present one began.
+    pub since: u64,
+    /// Ticks before it in which no thread held the lock that was waited for.
+    pub passing_before: u64,
+    /// The present one.
+    pub now: Stretch,
+    /// The sum of those before it in which the lock was passed on [`HANDED_LEAST`] times.
+    pub all: Stretch,
+    /// Not in use.
+    pub pad: [u64; 4],
+}
+
+/// Stretches in which a lock was passed on less often to a thread that had waited do not count.
+pub const HANDED_LEAST: u64 = 32;
+
+impl Stretch {
+    fn new(words: &[u64]) -> Stretch {
+        let mut queues = [0; QUEUES];
+        for (pair, word) in queues.chunks_exact_mut(2).zip(&words[4..]) {
+            (pair[0], pair[1]) = (*word as u32, (*word >> 32) as u32);
+        }
+        let [releases, handed, ticks, passing] = [words[0], words[1], words[2], words[3]];
+        Stretch { releases, handed, ticks, passing, queues }
+    }
+
+    /// Adds another one up.
+    pub fn add(&mut self, other: &Stretch) {
+        self.releases += other.releases;
+        self.handed += other.handed;
+        self.ticks += other.ticks;
+        self.passing += other.passing;
+        self.queues.iter_mut().zip(other.queues).for_each(|(sum, n)| *sum += n);
+    }
+}
+
+impl Convoy {
+    /// From its words, in their order.
+    pub fn of_words(words: [u64; size_of::<Convoy>() / 8]) -> Convoy {
+        let stretch = size_of::<Stretch>() / 8;
+        Convoy {
+            lock: words[0],
+            pid: words[1] as u32,
+            stretches: (words[1] >> 32) as u32,
+            since: words[2],
+            passing_before: words[3],
+            now: Stretch::new(&words[4..4 + stretch]),
+            all: Stretch::new(&words[4 + stretch..4 + 2 * stretch]),
+            pad: [0; 4],
+        }
+    }
+
+    /// All stretches that count, and how many they are; the present one ends here.
+    pub fn ended(&self) -> (Stretch, u32) {
+        let (mut all, mut stretches) = (self.all, self.stretches);
+        if self.now.handed >= HANDED_LEAST {
+            all.add(&self.now);
+            stretches += 1;
+        }
+        (all, stretches)
+    }
+}
+
 /// What a thread needs to find others' tables.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -395,6 +490,8 @@ pub const fn bucket_ticks(bucket: u32) -> u64 {
 const _: () = {
     assert!(size_of::<Row>() == 384);
     assert!(offset_of!(Row, waited_log2) == 96);
+    assert!(size_of::<Convoy>() == 256 && size_of::<Stretch>() == 96);
+    assert!(HEAD_CONVOYS + (CONVOYS * size_of::<Convoy>()) as u64 == HEAD_BYTES);
     assert!(size_of::<Edge>() == 128);
     assert!(offset_of!(Edge, gates) == 48);
     assert!(size_of::<Blame>() == 32);
@@ -417,6 +514,22 @@ mod tests {
         }
         assert_eq!(Operation::numbered(0), None);
         assert_eq!(Operation::numbered(27), None);
+    }
+
+    #[test]
+    fn the_present_stretch_counts_if_it_is_long() {
+        let mut words = [0; size_of::<Convoy>() / 8];
+        (words[0], words[1]) = (64, 7 | 2 << 32);
+        // The present one: passed on 40 times, with one waiting; all before: 100 times.
+        (words[4], words[5], words[8]) = (41, 40, 41);
+        (words[16], words[17], words[20]) = (102, 100, 100 | 2 << 32);
+        let convoy = Convoy::of_words(words);
+        assert_eq!((convoy.lock, convoy.pid, convoy.stretches), (64, 7, 2));
+        let (all, stretches) = convoy.ended();
+        assert_eq!((all.releases, all.handed, stretches), (143, 140, 3));
+        assert_eq!(all.queues[..3], [141, 2, 0]);
+        words[5] = HANDED_LEAST - 1;
+        assert_eq!(Convoy::of_words(words).ended().1, 2);
     }
 
     #[test]

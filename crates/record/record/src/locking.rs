@@ -1,11 +1,13 @@
 //! Locks that threads add up in their slots: which functions are probed for that, and what is read
 //! of each thread's table when it ends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use fettle_abi::locking::{MUSL, PROBED};
+use fettle_abi::locking::{Convoy, MUSL, Operation, PROBED};
+use fettle_code::Mode;
 use fettle_demangle::demangle;
 use fettle_image::{Image, LinkAddr, unversioned};
+use fettle_lift::{Exit, Function};
 use fettle_live::Mapping;
 use fettle_trace::TickConverter;
 use fettle_types::Pid;
@@ -19,6 +21,8 @@ use crate::select::{Pattern, glob};
 pub struct Locking {
     /// What threads left.
     pub threads: Vec<ThreadTable>,
+    /// Locks that went from thread to thread while others waited.
+    pub convoys: Vec<Convoy>,
     /// What lay where in each process, at its end.
     pub maps: HashMap<u32, Vec<Mapping>>,
     /// Length of the recording in ticks.
@@ -84,6 +88,42 @@ pub fn operation(image: &Image, entry: LinkAddr, name: Option<&str>) -> u8 {
         let musl = !pattern.contains("::") && is_musl(image);
         *operation as u8 | if musl { MUSL } else { 0 }
     })
+}
+
+/// Functions that those which wait for locks go on in, by a jump at their end: a call of the one returns from the
+/// other, whose exit needs a probe. None where locks are not counted.
+pub fn goes_on_in(mode: Mode, image: &Image, functions: &[Function]) -> HashSet<LinkAddr> {
+    use Operation as O;
+    let mut found = HashSet::new();
+    if mode != Mode::Locks {
+        return found;
+    }
+    let answers = |f: &&Function| {
+        let code = operation(image, f.entry, f.name.as_deref()) & !MUSL;
+        let silent = [
+            O::MutexUnlock,
+            O::RwUnlock,
+            O::SpinUnlock,
+            O::SemPost,
+            O::Init,
+            O::Destroy,
+            O::CondSignal,
+        ];
+        Operation::numbered(code.into()).is_some_and(|operation| !silent.contains(&operation))
+    };
+    let by_entry: HashMap<LinkAddr, &Function> = functions.iter().map(|f| (f.entry, f)).collect();
+    let mut open: Vec<&Function> = functions.iter().filter(answers).collect();
+    while let Some(function) = open.pop() {
+        for block in &function.blocks {
+            if let Some(Exit::TailJump(to) | Exit::TailBranch(to)) = block.exit
+                && let Some(next) = by_entry.get(&to)
+                && found.insert(to)
+            {
+                open.push(next);
+            }
+        }
+    }
+    found
 }
 
 /// Whether the C library in `image` is musl, which has system calls with cancellation in assembly.

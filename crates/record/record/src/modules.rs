@@ -21,6 +21,7 @@ use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
 use crate::ahead::{Ahead, Far, OnPreparing};
 use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::cache::{Plans, Wanted};
+use crate::locking;
 use crate::room::{AddressSpace, find_room, raised_heap};
 use crate::segment_base;
 use crate::select::Selection;
@@ -352,7 +353,9 @@ impl Made {
         let begin = Instant::now();
         let lifted = fettle_lift::lift(&image);
         far.all.store(lifted.functions.len(), Ordering::Relaxed);
-        let select = |f: &Function| selection.wants(&image, f) && !must_stay(&image, f);
+        let behind = locking::goes_on_in(*mode, &image, &lifted.functions);
+        let wants = |f: &Function| selection.wants(&image, f) || behind.contains(&f.entry);
+        let select = |f: &Function| wants(f) && !must_stay(&image, f);
         let arguments = arguments::recorded(&image, &lifted.functions, arguments);
         let probes = Probing {
             mode: *mode,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use fettle_abi::locking::{Operation, PROBED};
 use fettle_locks::classes::Kind;
 use fettle_locks::events::{Events, FIRST_PLACE, Use};
-use fettle_locks::{Names, Place, Report, report};
+use fettle_locks::{Names, Place, Report};
 use fettle_trace::Trace;
 
 use super::analysis::Wanted;
@@ -65,13 +65,12 @@ pub fn contention(
         for thread in &threads {
             uses.events.lived(thread.pid, thread.tid, thread.start_ns, thread.end_ns);
         }
-        let (mut tables, first, last) = uses.events.finish();
-        for table in &mut tables {
+        let mut added = uses.events.finish();
+        for table in &mut added.tables {
             let named = threads.iter().find(|thread| thread.tid == table.tid);
             table.name = named.map(|thread| thread.name.clone()).unwrap_or_default();
         }
-        let duration = last - first;
-        report(&tables, (duration, duration), &names)
+        added.report(&names)
     };
     let (report, problems) = each_event(trace, &EVENTS, Uses::default(), &Uses::take, finish)?;
     Ok(Some(Contention { report, problems }))

@@ -278,5 +278,6 @@ fn write(args: &LocksArgs, report: &Report) -> anyhow::Result<()> {
 
 fn report(locking: &Locking) -> Report {
     let files = Files::new(&locking.maps);
-    fettle_locks::report(&locking.threads, (locking.ticks, locking.duration_ns), &files)
+    let times = (locking.ticks, locking.duration_ns);
+    fettle_locks::report(&locking.threads, &locking.convoys, times, &files)
 }

@@ -9,7 +9,7 @@ static pthread_rwlock_t r = PTHREAD_RWLOCK_INITIALIZER, s = PTHREAD_RWLOCK_INITI
 static void run(void *(*f)(void *), void *(*g)(void *), int joined) {
     pthread_t t, u;
     pthread_create(&t, 0, f, 0);
-    if (joined) pthread_join(t, 0); else usleep(50000);
+    if (joined) pthread_join(t, 0); else usleep(200000);
     pthread_create(&u, 0, g, 0);
     if (!joined) pthread_join(t, 0);
     pthread_join(u, 0);

@@ -196,6 +196,10 @@ impl<'a> Recorder<'a> {
         }
         if let Some(locking) = &mut self.done.locking {
             locking.ticks = clock::tsc() - self.begin.tsc;
+            match self.slots.convoys() {
+                Ok(convoys) => locking.convoys = convoys,
+                Err(error) => self.notes.push(format!("convoys are not known: {error}")),
+            }
         }
         self.done.switches = self.switches.is_some();
         self.done.limited = self.slots.limited();
