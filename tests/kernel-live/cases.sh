@@ -211,6 +211,7 @@ case_root() {
     at_least root-group 10 "$(tr ',' '\n' </tmp/out | grep -c '^"\|:\["')"
     echo 1 >/proc/sys/kernel/soft_watchdog
     result root-itself yes "$(grep -q '"tcp_v4_rcv"' /tmp/out && echo yes)"
+    at_least root-promoted-calls 1 "$(sed 's/.*"promoted_calls":\([0-9]*\).*/\1/' /tmp/out)"
     result root-loads 0 "$(loads 50)"
     kill -9 $loading
     wait $loading 2>/dev/null
@@ -320,6 +321,58 @@ case_modules() {
     result module-goes gone "$(rmmod ext4 2>/dev/null && echo gone || echo busy)"
     fettle kernel count 'ext4_*' --duration 1s >/tmp/out 2>&1
     result module-gone "2 1" "$? $(wc -l </tmp/out)"
+}
+
+# A tracer keeps the return address into a counted function: undoing says so, takes the jumps back, and is whole as
+# soon as the tracer has let go.
+case_graph() {
+    # As in case_counted: first uses change text for good.
+    echo do_nanosleep >$tracing/set_ftrace_filter
+    echo function_graph >$tracing/current_tracer
+    load nap 10
+    echo nop >$tracing/current_tracer
+    echo >$tracing/set_ftrace_filter
+    before=$(text_sum)
+    fettle kernel count hrtimer_nanosleep --duration 1000s >/dev/null 2>&1 &
+    counting=$!
+    await_installed
+    echo do_nanosleep >$tracing/set_ftrace_filter
+    echo function_graph >$tracing/current_tracer
+    load nap 25000 >/tmp/nap 2>&1 &
+    napping=$!
+    sleep 1
+    fettle undo --kernel >/tmp/out 2>&1
+    result graph-holds "1 yes" "$? $(grep -q 'tracer' /tmp/out && echo yes)"
+    echo nop >$tracing/current_tracer
+    echo >$tracing/set_ftrace_filter
+    wait $napping
+    result graph-sleeper "load nap: ok" "$(cat /tmp/nap)"
+    fettle undo --kernel >/tmp/out 2>&1
+    result graph-undone 0 $?
+    kill $counting 2>/dev/null
+    wait $counting 2>/dev/null
+    result graph-bytes "$before" "$(text_sum)"
+    result graph-unloaded 0 "$(grep -c fettle_kernel /proc/modules)"
+}
+
+# A livepatch comes: it finds the kernel as it was built, takes effect, and nothing is installed beside it.
+case_livepatch() {
+    fettle kernel count "$functions,cmdline_proc_show" --duration 1000s >/dev/null 2>&1 &
+    counting=$!
+    await_installed
+    result livepatch-before no "$(grep -q patched /proc/cmdline && echo yes || echo no)"
+    insmod /modules/livepatch.ko
+    result livepatch-comes 0 $?
+    result livepatch-effect patched "$(cat /proc/cmdline)"
+    result livepatch-reverts "out" "$(fettle status --kernel --json | tr ',{}' '\n\n\n' | sed -n 's/^"state":"\(.*\)"/\1/p')"
+    result livepatch-loads 0 "$(loads 50)"
+    kill $counting
+    wait $counting 2>/dev/null
+    fettle kernel count vfs_read --duration 1s >/tmp/out 2>&1
+    result livepatch-bars "1 yes" "$? $(grep -q 'livepatch' /tmp/out && echo yes)"
+    echo 0 >/sys/kernel/livepatch/livepatch/enabled
+    sleep 5
+    rmmod livepatch
 }
 
 # A client that is killed leaves the kernel as it was.

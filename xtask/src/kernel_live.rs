@@ -77,8 +77,29 @@ pub fn run(options: &Options) -> Result<Score> {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let seed = options.seed.unwrap_or(clock.subsec_nanos());
     println!("kernel-live: {}, seed {seed}", kernel.release);
+    let is_wanted = |name: &str| match options.cases.is_empty() {
+        // A few minutes have no room for these.
+        true => {
+            !(options.brief
+                && matches!(
+                    name,
+                    "modes"
+                        | "root"
+                        | "compared"
+                        | "profile"
+                        | "watched"
+                        | "modules"
+                        | "graph"
+                        | "livepatch"
+                ))
+        }
+        false => options.cases.iter().any(|case| case == name),
+    };
     let files = files(options.binary.as_deref())?;
     put_modules(&kernel, &files)?;
+    if is_wanted("livepatch") {
+        put_livepatch(options, &files)?;
+    }
     let times = if options.brief { 1 } else { options.times };
     let ways = if options.brief { "undo" } else { "undo rmmod" };
     let cases = [
@@ -93,19 +114,10 @@ pub fn run(options: &Options) -> Result<Score> {
         ("profile", String::new()),
         ("watched", String::new()),
         ("modules", String::new()),
+        ("graph", String::new()),
+        ("livepatch", String::new()),
         ("again", format!("{times} {seed}")),
     ];
-    let is_wanted = |name: &str| match options.cases.is_empty() {
-        // A few minutes have no room for these.
-        true => {
-            !(options.brief
-                && matches!(
-                    name,
-                    "modes" | "root" | "compared" | "profile" | "watched" | "modules"
-                ))
-        }
-        false => options.cases.iter().any(|case| case == name),
-    };
     let mut shown = String::new();
     for clock in [Clock::Host, Clock::HostInTurns] {
         let cases: String = cases
@@ -136,6 +148,20 @@ fn put_modules(kernel: &Kernel, files: &Files) -> Result<()> {
     let _ = std::fs::remove_file(&disk);
     proc::output_of(Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(&disk).arg("16M"))?;
     files.put_file(&disk, "ext4.img")
+}
+
+/// Builds the livepatch of tests/kernel-live for the kernel.
+fn put_livepatch(options: &Options, files: &Files) -> Result<()> {
+    let kernel = Kernel::fetch(&package(&options.kernel))?;
+    apt::ensure(&["make".to_string(), "gcc".to_string()])?;
+    let place = repo::target_folder("kernel-live")?.join("livepatch");
+    std::fs::create_dir_all(&place)?;
+    std::fs::copy(repo::root().join("tests/kernel-live/livepatch.c"), place.join("livepatch.c"))?;
+    std::fs::write(place.join("Makefile"), "obj-m := livepatch.o\n")?;
+    let mut make = Command::new("make");
+    make.arg("-C").arg(&kernel.headers).arg(format!("M={}", place.display())).arg("modules");
+    proc::output_of(&mut make)?;
+    files.put_file(&place.join("livepatch.ko"), "modules/livepatch.ko")
 }
 
 /// The kernel's tracer writes to all functions, which processors of several threads do not survive.

@@ -141,6 +141,7 @@ impl Args {
             rounds: u16::try_from(self.rounds).context("--rounds: too many")?,
             max_rounds: u16::try_from(self.max_rounds).context("--max-rounds: too many")?,
             turn: self.turn,
+            no_promotion: false,
             no_compare: self.keep,
             watch: self.watch,
             json: self.json,

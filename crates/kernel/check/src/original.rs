@@ -2,7 +2,7 @@
 
 use fettle_isa::{Facts, FactsFactory, Flow, Insn};
 use fettle_kernel_image::{Entry, Image, JumpLabel};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Jumps to jumps are followed so far.
 const LONGEST_CHAIN: usize = 64;
@@ -15,6 +15,8 @@ pub(crate) struct Original<'a> {
     pub image: &'a Image,
     /// Thunks of returns and indirect branches: they leave the flags undefined.
     thunks: FxHashSet<u64>,
+    /// Of those of indirect calls: the register that says where.
+    registers: FxHashMap<u64, u8>,
 }
 
 /// An instruction with its bytes.
@@ -48,7 +50,25 @@ impl<'a> Original<'a> {
         let is_thunk =
             |name: &str| name.ends_with("_return_thunk") || name.starts_with("__x86_indirect_");
         let thunks = image.symbols.all().iter().filter(|symbol| is_thunk(&symbol.name));
-        Original { image, thunks: thunks.map(|symbol| symbol.address).collect() }
+        let registers = image.symbols.all().iter().filter_map(|symbol| {
+            let name = symbol.name.strip_prefix("__x86_indirect_thunk_r")?;
+            let number = match name {
+                "ax" => 0,
+                "cx" => 1,
+                "dx" => 2,
+                "bx" => 3,
+                "bp" => 5,
+                "si" => 6,
+                "di" => 7,
+                number => number.parse().ok().filter(|number| (8..16).contains(number))?,
+            };
+            Some((symbol.address, number))
+        });
+        Original {
+            image,
+            thunks: thunks.map(|symbol| symbol.address).collect(),
+            registers: registers.collect(),
+        }
     }
 
     /// What stands at `address`.
@@ -56,6 +76,14 @@ impl<'a> Original<'a> {
         let bytes = self.image.bytes(address, 16)?;
         let (insn, facts) = facts.decode(bytes, 0, address)?;
         Some(At { insn, facts, bytes: &bytes[..insn.len()] })
+    }
+
+    /// The register that says where the call at `at` leads, if it is one of a thunk.
+    pub fn thunk_register(&self, at: &At<'_>) -> Option<u8> {
+        match at.flow() {
+            Flow::Call(to) => self.registers.get(&to).copied(),
+            _ => None,
+        }
     }
 
     /// The branch of a static key at `address` that can still change.

@@ -17,6 +17,8 @@ const JUMP: u8 = 0xe9;
 /// Bytes of a static call.
 const SITE: usize = 5;
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
+/// The condition of `jne`.
+const NOT_EQUAL: u8 = 5;
 
 /// A pair still to compare.
 #[derive(Clone, Copy, Debug)]
@@ -262,6 +264,9 @@ impl<'a, 'o> Walk<'a, 'o> {
             return self.arrives(leads, pair).map(|()| None);
         }
         let at = self.original.at(end, &mut self.facts).ok_or((Why::Undecodable, pair))?;
+        if let Some(with) = promoted(self.original.thunk_register(&at), pair, &found) {
+            return self.promotion(Pair { original: end, ..pair }, &found, &at, with).map(Some);
+        }
         self.changes_gs |= gs::may_change(&at.insn, at.bytes);
         self.same(pair, &found, &at)
     }
@@ -395,6 +400,45 @@ impl<'a, 'o> Walk<'a, 'o> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// A comparison of the register that says where the call leads with `with`, and a direct call of that, if it is the
+    /// one; else the call as it is. Behind it the flags are of no use: the callee has changed them.
+    fn promotion(
+        &mut self,
+        pair: Pair,
+        found: &Found<'_>,
+        at: &At<'_>,
+        with: u64,
+    ) -> Outcome<Pair> {
+        if pair.shadow || !self.original.flags_dead(pair.original, &mut self.facts) {
+            return Err((Why::Flags, pair));
+        }
+        let mut inside = Pair { new: pair.new.plus(found.bytes.len()), ..pair };
+        let mut next = |walk: &mut Self, flow: fn(Flow) -> bool| {
+            let here = inside;
+            let found = walk.new.at(here.new, &mut walk.facts).ok_or((Why::Undecodable, here))?;
+            if !flow(found.facts.flow(&found.insn)) {
+                return Err((Why::Instruction, here));
+            }
+            walk.seen.insert(here.new, here.original);
+            walk.reach(here, &found)?;
+            walk.described(here)?;
+            inside.new = here.new.plus(found.bytes.len());
+            let leads = walk.new.branch(here.new, &found).ok_or((Why::Reference, here))?;
+            Ok((leads, found))
+        };
+        let (other, branch) = next(self, |flow| matches!(flow, Flow::Branch(_)))?;
+        let (callee, _) = next(self, |flow| matches!(flow, Flow::Call(_)))?;
+        let is_callee = match callee {
+            Leads::Entry(address) | Leads::Kernel(address) => address == with,
+            Leads::Own(place) => place == self.entry() && with == self.entry_address(),
+        };
+        if branch.insn.decides() != Some(Decides::Flags(NOT_EQUAL)) || !is_callee {
+            return Err((Why::Condition, pair));
+        }
+        self.arrives(other, pair)?;
+        Ok(Pair { original: at.insn.next_ip(), shadow: false, ..inside })
     }
 
     fn entry(&self) -> Place {
@@ -586,5 +630,18 @@ impl<'a, 'o> Walk<'a, 'o> {
             }
             _ => Err(refused),
         }
+    }
+}
+
+/// The function that `found` compares a register with, if that register says where the original calls.
+fn promoted(register: Option<u8>, pair: Pair, found: &Found<'_>) -> Option<u64> {
+    let register = register?;
+    let compares = [0x48 | register >> 3, 0x81, 0xf8 | register & 7, 0, 0, 0, 0];
+    let reference = found.reference.filter(|_| found.bytes == compares)?;
+    match reference.value {
+        Value::Absolute32(Target::Kernel(with)) if reference.at == pair.new.offset + 3 => {
+            Some(with)
+        }
+        _ => None,
     }
 }

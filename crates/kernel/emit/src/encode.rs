@@ -42,6 +42,9 @@ const PUSH_FLAGS: u8 = 0x9c;
 const POP_FLAGS: u8 = 0x9d;
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 const SITE: u32 = 5;
+/// Bytes of a comparison of a register with an address, and of a call.
+const COMPARE: u32 = 7;
+const CALL: u32 = 5;
 
 /// A part whose references to other parts are not known yet.
 #[derive(Debug)]
@@ -154,6 +157,8 @@ fn size(function: &KernelFunction, item: &Item) -> u32 {
         Item::Label { .. } => SITE,
         Item::Counter { saves, .. } => REACH as u32 + 2 * u32::from(*saves),
         Item::Clock { clock, .. } => CLOCK + 2 * u32::from(clock.saves),
+        Item::Compare { .. } => COMPARE,
+        Item::Call { .. } => CALL,
         Item::Trap { .. } => 1,
     }
 }
@@ -267,6 +272,11 @@ impl Writer<'_, '_, '_> {
             }
             Item::Counter { number, saves, origin } => self.counter(number, saves, origin),
             Item::Clock { clock, origin } => self.clock(clock, origin),
+            Item::Compare { register, with, origin } => self.compare(register, with, origin),
+            Item::Call { to, origin, behind } => {
+                self.call(to, origin);
+                self.stands(behind);
+            }
             Item::Trap { origin } => {
                 self.row(origin, 0);
                 self.out.part.text.push(TRAP);
@@ -309,6 +319,24 @@ impl Writer<'_, '_, '_> {
         if distance.is_none() {
             self.out.references.push((end - 4, to, 0));
         }
+    }
+
+    /// `cmp $with, %register`: an address of the kernel's text is a number of four bytes, sign-extended.
+    fn compare(&mut self, register: u8, with: u64, origin: u64) {
+        self.stands(origin);
+        let (high, low) = (register >> 3, register & 7);
+        self.out.part.text.extend_from_slice(&[0x48 | high, 0x81, 0xf8 | low]);
+        let at = self.here();
+        let value = Value::Absolute32(Target::Kernel(with));
+        self.out.part.references.push(Reference { at, value });
+        self.out.part.text.extend_from_slice(&[0; 4]);
+    }
+
+    fn call(&mut self, to: To, origin: u64) {
+        self.stands(origin);
+        self.out.part.text.push(0xe8);
+        self.out.references.push((self.here(), to, 0));
+        self.out.part.text.extend_from_slice(&[0; 4]);
     }
 
     fn counter(&mut self, number: u32, saves: bool, origin: u64) {

@@ -8,8 +8,11 @@ use fettle_lift::{BlockId, Chunk};
 use rustc_hash::FxHashMap;
 
 use crate::counters::{Clock, Counters};
+use crate::promotions::Promotions;
 
 const TRAP: u8 = 0xcc;
+/// The condition of `jne`.
+const NOT_EQUAL: u8 = 5;
 
 /// What the pieces of a function are made of.
 pub(crate) struct Context<'a, 'l> {
@@ -18,6 +21,7 @@ pub(crate) struct Context<'a, 'l> {
     pub counters: &'l Counters,
     /// Numbers of the plan's functions by their entries.
     pub index: &'l FxHashMap<u64, u32>,
+    pub promotions: &'l Promotions,
 }
 
 impl Context<'_, '_> {
@@ -61,6 +65,10 @@ pub(crate) enum Item {
     Counter { number: u32, saves: bool, origin: u64 },
     /// Time is taken before what `origin` is in the original.
     Clock { clock: Clock, origin: u64 },
+    /// A register is compared with the address of a function of the kernel, before what `origin` is in the original.
+    Compare { register: u8, with: u64, origin: u64 },
+    /// A call that is written anew in the place of one that is `origin` in the original.
+    Call { to: To, origin: u64, behind: u64 },
     /// Nothing comes here. `origin` is what unwinders find here.
     Trap { origin: u64 },
 }
@@ -74,24 +82,25 @@ pub(crate) struct Items {
 impl Items {
     /// The pieces of a chunk.
     pub fn of(context: &Context<'_, '_>, chunk: &Chunk) -> Items {
-        let mut writer = Writer { context, items: Vec::new(), stubs: Vec::new() };
+        let mut writer = Writer { context, items: Vec::new(), stubs: Vec::new(), marks: 0 };
         for (i, block) in chunk.blocks.iter().enumerate() {
             writer.block(*block, chunk.blocks.get(i + 1).copied());
         }
-        let stubs = writer.stubs.len() as u32;
-        for (n, stub) in std::mem::take(&mut writer.stubs).into_iter().enumerate() {
-            writer.items.push(Item::Stub(n as u32));
+        for (mark, stub) in std::mem::take(&mut writer.stubs) {
+            writer.items.push(Item::Stub(mark));
             writer.items.extend(stub);
         }
-        Items { items: writer.items, stubs }
+        Items { items: writer.items, stubs: writer.marks }
     }
 }
 
 struct Writer<'c, 'a, 'l> {
     context: &'c Context<'a, 'l>,
     items: Vec<Item>,
-    /// Counters of branches, which stand behind everything else.
-    stubs: Vec<[Item; 2]>,
+    /// What stands behind everything else, with its number: counters of branches, calls that were not promoted.
+    stubs: Vec<(u32, [Item; 2])>,
+    /// Numbers that were given to stubs, and to places that they lead back to.
+    marks: u32,
 }
 
 impl Writer<'_, '_, '_> {
@@ -112,9 +121,42 @@ impl Writer<'_, '_, '_> {
             if index + 1 == block.insns.end {
                 self.end(id, index, insn, next);
             } else {
-                self.items.push(Item::Copy(index));
+                self.copy(index, insn);
             }
         }
+    }
+
+    /// An instruction that control goes on behind, a call perhaps, which may be promoted.
+    fn copy(&mut self, index: u32, insn: &Insn) {
+        let Context { lifter, function, promotions, .. } = self.context;
+        let is_indirect = function.steps[index as usize] == Step::IndirectCall;
+        let register = lifter.steps().thunk_register(insn).filter(|_| is_indirect);
+        let (Some(register), Some(with)) = (register, promotions.0.get(&insn.ip())) else {
+            return self.items.push(Item::Copy(index));
+        };
+        let (origin, behind) = (insn.ip(), self.mark());
+        let back = Item::Jump {
+            jump: Jump::Always,
+            to: To::Stub(behind),
+            origin: insn.next_ip(),
+            short: true,
+        };
+        let other = self.stub([Item::Copy(index), back]);
+        self.items.push(Item::Compare { register, with: *with, origin });
+        self.jump(Jump::If(NOT_EQUAL), other, origin);
+        self.items.push(Item::Call { to: self.context.to(*with), origin, behind: insn.next_ip() });
+        self.items.push(Item::Stub(behind));
+    }
+
+    fn mark(&mut self) -> u32 {
+        self.marks += 1;
+        self.marks - 1
+    }
+
+    fn stub(&mut self, items: [Item; 2]) -> To {
+        let mark = self.mark();
+        self.stubs.push((mark, items));
+        To::Stub(mark)
     }
 
     /// The last instruction of block `id`.
@@ -127,7 +169,7 @@ impl Writer<'_, '_, '_> {
         }
         match function.ends[id.index()] {
             End::Falls => {
-                self.items.push(Item::Copy(index));
+                self.copy(index, insn);
                 let counter = self.context.counters.of_block(id);
                 if let Some((number, site)) = counter.filter(|(_, site)| site.insn == index + 1) {
                     self.items.push(Item::Counter { number, saves: site.saves, origin: behind });
@@ -191,8 +233,7 @@ impl Writer<'_, '_, '_> {
         };
         if let Some(clock) = self.context.counters.end(id).filter(|_| key.is_none()) {
             let jump = Item::Jump { jump: Jump::Always, to, origin, short: false };
-            self.stubs.push([Item::Clock { clock, origin }, jump]);
-            return To::Stub(self.stubs.len() as u32 - 1);
+            return self.stub([Item::Clock { clock, origin }, jump]);
         }
         match self.context.counters.of_branch(id, key) {
             None => to,
@@ -200,8 +241,7 @@ impl Writer<'_, '_, '_> {
                 let short = matches!(to, To::Block(_));
                 let counter = Item::Counter { number, saves, origin };
                 let jump = Item::Jump { jump: Jump::Always, to, origin, short };
-                self.stubs.push([counter, jump]);
-                To::Stub(self.stubs.len() as u32 - 1)
+                self.stub([counter, jump])
             }
         }
     }

@@ -14,6 +14,7 @@ mod encode;
 mod items;
 mod order;
 mod place;
+mod promotions;
 
 use fettle_kernel_image::Image;
 use fettle_kernel_lift::{KernelFunction, Lifter, Reason, Skipped};
@@ -24,6 +25,7 @@ use rustc_hash::FxHashMap;
 pub use counters::{Counting, Meaning};
 pub use order::Order;
 pub use place::BlockPlace;
+pub use promotions::Promotions;
 
 use crate::counters::Counters;
 use crate::encode::{Encoded, Labels};
@@ -88,6 +90,17 @@ pub fn emit(
     order: &Order,
     counting: Counting,
 ) -> Emission {
+    emit_promoted(lifter, functions, order, counting, &Promotions::default())
+}
+
+/// Rewritten text for lifted functions, with calls promoted.
+pub fn emit_promoted(
+    lifter: &Lifter<'_>,
+    functions: &[KernelFunction],
+    order: &Order,
+    counting: Counting,
+    promotions: &Promotions,
+) -> Emission {
     let mut emission = Emission::default();
     // What each function's counters are decides which functions take part.
     let prepared: Vec<Result<Counters, (Reason, u64)>> =
@@ -117,7 +130,7 @@ pub fn emit(
         .par_iter()
         .map(|(of, chunk)| {
             let (function, counters) = &chosen[*of];
-            let context = Context { lifter, function, counters, index: &index };
+            let context = Context { lifter, function, counters, index: &index, promotions };
             Items::of(&context, chunk).encode(&context)
         })
         .collect();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use common::{Dice, kernel};
 use fettle_kernel_check::{check, refusals};
 use fettle_kernel_emit::counts::counts;
-use fettle_kernel_emit::{Counting, Order, emit};
+use fettle_kernel_emit::{Counting, Order, Promotions, emit, emit_promoted};
 use fettle_kernel_image::made::Files;
 use fettle_kernel_lift::{KernelFunction, Lifter, Reason};
 use fettle_kernel_plan::{Target, Value};
@@ -203,6 +203,70 @@ fn calls_are_open_from_begins_to_ends(plan: &fettle_kernel_plan::Plan) {
         assert!(part.open.iter().all(|span| span.from < span.to));
     }
     assert!(plan.parts.iter().any(|part| !part.open.is_empty()));
+}
+
+/// A call by a thunk of each kind is promoted to a function of the plan, to one outside of it, and to the caller itself;
+/// the checker finds every damage to what is new in it.
+#[test]
+fn calls_of_thunks_are_promoted() {
+    let mut made = kernel();
+    let looping = made.function("other_looping", &fettle_kernel_image::made::FENTRY_EXAMPLE);
+    let calls: Vec<(u64, u64)> = ["rax", "r11"]
+        .into_iter()
+        .map(|register| {
+            let thunk = made.function(&format!("__x86_indirect_thunk_{register}"), &[0xcc; 8]);
+            common::calls_by(&mut made, &format!("calls_by_{register}"), thunk)
+        })
+        .collect();
+    let image = made.files().image().unwrap();
+    let lifter = Lifter::new(&image);
+    let (functions, skipped) = lifter.lift(&lifter.traceable());
+    assert!(skipped.is_empty(), "{skipped:?}");
+    let outside: Vec<KernelFunction> =
+        functions.iter().filter(|function| function.name != "other_looping").cloned().collect();
+    for (functions, own) in [(&functions, false), (&outside, false), (&functions, true)] {
+        let to = |entry: u64| if own { entry } else { looping };
+        let promotions = Promotions(calls.iter().map(|(entry, at)| (*at, to(*entry))).collect());
+        for seed in 0..20 {
+            let order = if seed == 0 { Order::Identity } else { Order::Shuffled(seed) };
+            let emitted =
+                |promotions| emit_promoted(&lifter, functions, &order, Counting::Off, promotions);
+            let plan = emitted(&promotions).plan;
+            check(&image, &plan).unwrap_or_else(|refusal| panic!("{refusal}"));
+            let plain = emitted(&Promotions::default()).plan;
+            let size = |plan: &fettle_kernel_plan::Plan| -> usize {
+                plan.parts.iter().map(|part| part.text.len()).sum()
+            };
+            assert!(size(&plan) >= size(&plain) + 2 * (7 + 2 + 5), "both are promoted");
+            damaged_promotions_are_refused(&image, &plan);
+        }
+    }
+}
+
+fn damaged_promotions_are_refused(
+    image: &fettle_kernel_image::Image,
+    plan: &fettle_kernel_plan::Plan,
+) {
+    let mut seen = 0;
+    for (n, part) in plan.parts.iter().enumerate() {
+        let compares = |at: &usize| part.text[*at + 1] == 0x81 && part.text[*at] & 0xfe == 0x48;
+        let Some(at) = (0..part.text.len().saturating_sub(16)).find(compares) else { continue };
+        seen += 1;
+        // Another register, condition, instruction.
+        for (byte, bits) in [(0, 1), (2, 1), (7, 1), (8, 4), (9, 1)] {
+            let mut plan = plan.clone();
+            plan.parts[n].text[at + byte] ^= bits;
+            assert!(check(image, &plan).is_err(), "byte {byte}");
+        }
+        // Another function is compared with than is called.
+        let mut plan = plan.clone();
+        let references = &mut plan.parts[n].references;
+        let field = references.iter_mut().find(|one| one.at == at as u32 + 3).unwrap();
+        let Value::Absolute32(Target::Kernel(with)) = &mut field.value else { panic!("{field:?}") };
+        *with += 16;
+        assert!(check(image, &plan).is_err());
+    }
+    assert_eq!(seen, 2);
 }
 
 /// Where returns are safe by the place that they lie in, copies would lie in others.

@@ -2,7 +2,7 @@
 
 use fettle_isa::{Facts, Flow, Insn};
 use fettle_kernel_image::{Image, JumpLabel, StaticCall};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::reason::Reason;
 
@@ -46,7 +46,9 @@ pub enum Step {
 pub struct Steps<'a> {
     image: &'a Image,
     returns: FxHashSet<u64>,
-    indirect: FxHashSet<u64>,
+    /// Thunks of indirect branches, with the number of the register that says where; `None` for one that has
+    /// another name.
+    indirect: FxHashMap<u64, Option<u8>>,
     /// Indirect target selection is mitigated: whether a return or indirect branch needs a thunk depends on
     /// the half of a cache line that it lies in.
     by_place: bool,
@@ -64,15 +66,18 @@ impl<'a> Steps<'a> {
             image,
             by_place: thunk.is_some() && thunk == image.symbols.address("its_return_thunk"),
             returns: named(|name| name.ends_with("_return_thunk")),
-            indirect: named(|name| {
-                name.starts_with("__x86_indirect_") && !name.ends_with("_thunk_array")
-            }),
+            indirect: indirect_thunks(image),
         }
     }
 
     /// Whether a jump to `address` is a return.
     pub fn is_return_thunk(&self, address: u64) -> bool {
         self.returns.contains(&address)
+    }
+
+    /// The number of the register that says where an indirect call at `insn` leads, if it is one by a thunk.
+    pub fn thunk_register(&self, insn: &Insn) -> Option<u8> {
+        *self.indirect.get(&insn.near_branch_target())?
     }
 
     /// What `insn`, whose facts are `facts` and whose bytes are `bytes`, leads to.
@@ -110,8 +115,8 @@ impl<'a> Steps<'a> {
                 Ok(if warns { Step::Next } else { Step::Stop })
             }
             Flow::Jump(to) if self.returns.contains(&to) => Ok(Step::Return),
-            Flow::Jump(to) if self.indirect.contains(&to) => Ok(Step::TailIndirect),
-            Flow::Call(to) if self.indirect.contains(&to) => Ok(Step::IndirectCall),
+            Flow::Jump(to) if self.indirect.contains_key(&to) => Ok(Step::TailIndirect),
+            Flow::Call(to) if self.indirect.contains_key(&to) => Ok(Step::IndirectCall),
             Flow::Jump(to) | Flow::Branch(to) | Flow::Call(to) if !self.image.is_text(to) => {
                 // A probe that replaces an instruction by a jump (optprobes) leads to memory of its own.
                 let init = self.image.bytes(to, 1).is_some();
@@ -129,6 +134,27 @@ impl<'a> Steps<'a> {
             Flow::Strange => Err(Reason::StrangeFlow),
         }
     }
+}
+
+/// 64-bit registers by their numbers.
+const REGISTERS: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+const THUNK: &str = "__x86_indirect_thunk_";
+
+fn indirect_thunks(image: &Image) -> FxHashMap<u64, Option<u8>> {
+    let mut thunks = FxHashMap::default();
+    for symbol in image.symbols.all() {
+        if !symbol.name.starts_with("__x86_indirect_") || symbol.name.ends_with("_thunk_array") {
+            continue;
+        }
+        let named = symbol.name.strip_prefix(THUNK);
+        let register = named.and_then(|name| REGISTERS.iter().position(|one| *one == name));
+        let of: &mut Option<u8> = thunks.entry(symbol.address).or_default();
+        *of = of.or(register.map(|number| number as u8));
+    }
+    thunks
 }
 
 fn static_call(site: StaticCall, flow: Flow, bytes: &[u8]) -> Result<Step, Reason> {

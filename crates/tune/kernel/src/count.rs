@@ -171,7 +171,13 @@ impl Counting {
             name: function.name,
             reason: fettle_kernel_lift::Reason::CrowdedEntry,
         }));
-        let mut made = emit_checked(lifter, &functions, &emit::Order::Identity, what);
+        let mut made = emit_checked(
+            lifter,
+            &functions,
+            &emit::Order::Identity,
+            what,
+            &emit::Promotions::default(),
+        );
         skipped.extend(made.skipped);
         if made.plan.functions.is_empty() {
             return Err(Error::AllSkipped {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use fettle_kernel_check::refusals;
 use fettle_kernel_emit as emit;
-use fettle_kernel_emit::{BlockPlace, Counter, Counting, Order};
+use fettle_kernel_emit::{BlockPlace, Counter, Counting, Order, Promotions};
 use fettle_kernel_lift::{KernelFunction, Lifter, Reason, Skipped};
 use fettle_kernel_plan::Plan;
 
@@ -28,11 +28,12 @@ pub fn emit_checked(
     functions: &[KernelFunction],
     order: &Order,
     counting: Counting,
+    promotions: &Promotions,
 ) -> Checked {
     let mut functions = functions.to_vec();
     let mut skipped = Vec::new();
     loop {
-        let emission = emit::emit(lifter, &functions, order, counting);
+        let emission = emit::emit_promoted(lifter, &functions, order, counting, promotions);
         let refused: HashSet<String> =
             refusals(lifter.image(), &emission.plan).into_iter().map(|one| one.function).collect();
         if refused.is_empty() {

@@ -11,6 +11,7 @@ pub mod count;
 pub mod counted;
 pub mod emission;
 pub mod profile;
+mod promotion;
 pub mod select;
 pub mod tuning;
 

@@ -1,5 +1,6 @@
 //! Laying the kernel's hot code out anew: two passes of counting, a decision, a comparison.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use crate::compare::{self, Turns};
 use crate::count::{Counting, Scope};
 use crate::emission::emit_checked;
 use crate::profile::{ByFunction, Fit, Profile};
+use crate::promotion;
 use crate::select::Selected;
 use crate::{Error, Result};
 
@@ -58,6 +60,8 @@ pub struct Options {
     pub time: Duration,
     /// Do not count: what was counted before.
     pub profile: Option<Profile>,
+    /// Promote indirect calls that nearly always lead to one function.
+    pub promotes: bool,
     /// How to compare; without it, rewritten text stays.
     pub turns: Option<Turns>,
 }
@@ -92,6 +96,8 @@ pub struct Outcome {
     pub rows: Vec<Row>,
     /// How many edges have exact counts.
     pub exactness: Exactness,
+    /// How many indirect calls were promoted.
+    pub promoted: usize,
     /// Bytes of hot and of all rewritten text.
     pub bytes: (u64, u64),
     /// What the comparison has shown.
@@ -131,9 +137,10 @@ impl Ran {
             What::Hot | What::Root(_) => which_were_seen(lifter, options, report)?,
         };
         let mut counts = count_blocks(lifter, &functions, options, report)?;
+        let by_entry = functions.iter().map(|function| (function.code.entry, function)).collect();
         for function in &functions {
             if let Some(counts) = counts.get_mut(&function.code.entry) {
-                add_targets(lifter.image(), function, &seen, counts);
+                add_targets(lifter.image(), function, &seen, &by_entry, counts);
             }
         }
         Ok(Ran { functions, counts })
@@ -169,7 +176,11 @@ pub fn tune(
     let group: Vec<KernelFunction> =
         ran.into_iter().filter(|function| wanted.contains_key(&function.code.entry)).collect();
     let order = emit::Order::Placed(chosen.layout.placement(&code));
-    let made = emit_checked(lifter, &group, &order, emit::Counting::Off);
+    let promotions = match options.promotes {
+        true => promotion::choose(lifter, &group, &counts, layout.hot),
+        false => emit::Promotions::default(),
+    };
+    let made = emit_checked(lifter, &group, &order, emit::Counting::Off, &promotions);
     let (mut installed, _) = install(&made.plan, lifter.image(), Purpose::Tune)?;
     report(Progress::Installed(made.plan.functions.len()));
     let measured = match &options.turns {
@@ -189,6 +200,7 @@ pub fn tune(
     Ok(Outcome {
         functions: made.plan.functions.iter().map(|f| f.name.clone()).collect(),
         bytes: (hot.map(|block| u64::from(block.size)).sum(), all),
+        promoted: promotions.0.len(),
         chosen,
         maps,
         rows,
@@ -220,7 +232,13 @@ fn which_were_seen(
 
 /// Where a function's indirect calls lead: the tracer has seen the shares, counters how often each call
 /// was made.
-fn add_targets(image: &Image, function: &KernelFunction, seen: &Seen, counts: &mut Counts) {
+fn add_targets(
+    image: &Image,
+    function: &KernelFunction,
+    seen: &Seen,
+    by_entry: &FxHashMap<LinkAddr, &KernelFunction>,
+    counts: &mut Counts,
+) {
     for block in &function.code.blocks {
         let made = counts.blocks.get(&block.start).copied().unwrap_or(0);
         for index in block.insns.start as usize..block.insns.end as usize {
@@ -229,12 +247,16 @@ fn add_targets(image: &Image, function: &KernelFunction, seen: &Seen, counts: &m
             }
             let insn = &function.code.insns[index];
             let back = insn.next_ip();
-            let targets = seen.0.range((back, 0)..=(back, u64::MAX));
-            let all: u64 = targets.clone().map(|(_, count)| count).sum();
-            for ((_, target), count) in targets {
+            let mut targets: BTreeMap<u64, u64> = BTreeMap::new();
+            for ((_, target), count) in seen.0.range((back, 0)..=(back, u64::MAX)) {
                 let Some(target) = image.functions.containing(*target) else { continue };
-                let share = (u128::from(made) * u128::from(*count) / u128::from(all)) as u64;
-                let key = (LinkAddr(insn.ip()), Target::Here(LinkAddr(target.range.start)));
+                *targets.entry(target.range.start).or_default() += count;
+            }
+            let targets = promotion::without_tails(&targets, by_entry);
+            let all: u64 = targets.values().sum();
+            for (target, count) in targets {
+                let share = (u128::from(made) * u128::from(count) / u128::from(all)) as u64;
+                let key = (LinkAddr(insn.ip()), Target::Here(LinkAddr(target)));
                 *counts.targets.entry(key).or_default() += share;
             }
         }

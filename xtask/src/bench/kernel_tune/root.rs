@@ -37,13 +37,15 @@ pub fn run(options: &Options) -> Result<bool> {
     let rows = tuned["group"].as_array().context("no group")?;
     let sum = |field: &str| rows.iter().filter_map(|row| row[field].as_u64()).sum::<u64>();
     println!(
-        "{ROOT}: {} functions, {} bytes hot in {} chains, {} cold; lines of hot code {}, now {}",
+        "{ROOT}: {} functions, {} bytes hot in {} chains, {} cold; lines of hot code {}, now {}; {} indirect calls \
+         promoted",
         rows.len(),
         sum("hot_bytes"),
         sum("chains"),
         sum("cold_bytes"),
         tuned["cache_before"]["lines"],
         tuned["cache_after"]["lines"],
+        tuned["promoted_calls"],
     );
     let ratio = |of: fn(&reading::Counts) -> u64| {
         of(&load.installed) as f64 / (of(&load.before) as f64).max(1.0)

@@ -58,6 +58,9 @@ pub struct TuneArgs {
     /// Do not compare: leave the rewritten text in place
     #[arg(long, conflicts_with = "work_counter")]
     pub no_compare: bool,
+    /// Leave indirect calls as they are: do not compare their target with the function that they nearly always lead to
+    #[arg(long)]
+    pub no_promotion: bool,
     /// Go on until Ctrl-C: compare again after each such time, and tune anew when the load has changed
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "no_compare")]
     pub watch: Option<Duration>,
@@ -90,6 +93,7 @@ impl TuneArgs {
             share: self.hot,
             time: self.time,
             profile,
+            promotes: !self.no_promotion,
             turns: self.turns(),
         })
     }
@@ -282,6 +286,12 @@ fn outcome_as_text(outcome: &Outcome) -> String {
         old.crowded(),
         new.crowded(),
     ));
+    if outcome.promoted > 0 {
+        let calls = plural(outcome.promoted as u64, "indirect call", "indirect calls");
+        text.push_str(&format!(
+            "{calls} promoted: the function is called directly if it is the usual one\n"
+        ));
+    }
     if let Some(measured) = &outcome.measured {
         text.push_str(&format!(
             "{}; rewritten text: {}\n",
@@ -301,6 +311,7 @@ fn outcome_as_json(outcome: &Outcome) -> serde_json::Value {
     json!({
         "version": JSON_VERSION,
         "functions": outcome.functions,
+        "promoted_calls": outcome.promoted,
         "hot_bytes": outcome.bytes.0,
         "text_bytes": outcome.bytes.1,
         "edges": outcome.exactness.edges,

@@ -50,6 +50,27 @@ fn looping(made: &mut Made) -> u64 {
     made.function("looping", &bytes)
 }
 
+/// A function that saves something, calls `callee`, and looks at what came back; where it begins, and where the call
+/// is.
+pub fn calls_by(made: &mut Made, name: &str, callee: u64) -> (u64, u64) {
+    let at = made.next();
+    let (bytes, places) = code(at, |a| {
+        let (mut call, mut out) = (a.create_label(), a.create_label());
+        a.push(rbx).unwrap();
+        a.mov(rbx, rdi).unwrap();
+        a.set_label(&mut call).unwrap();
+        a.call(callee).unwrap();
+        a.test(rax, rax).unwrap();
+        a.je(out).unwrap();
+        a.add(rax, rbx).unwrap();
+        a.set_label(&mut out).unwrap();
+        a.pop(rbx).unwrap();
+        a.ret().unwrap();
+        vec![call]
+    });
+    (made.function(name, &bytes), places[0])
+}
+
 fn gives_up(made: &mut Made) -> u64 {
     let gives_up = made.next();
     let (bytes, _) = code(gives_up, |a| {
