@@ -342,7 +342,7 @@ case_graph() {
     napping=$!
     sleep 1
     fettle undo --kernel >/tmp/out 2>&1
-    result graph-holds "1 yes" "$? $(grep -q 'tracer' /tmp/out && echo yes)"
+    result graph-holds "2 yes" "$? $(grep -q 'tracer' /tmp/out && echo yes)"
     echo nop >$tracing/current_tracer
     echo >$tracing/set_ftrace_filter
     wait $napping
@@ -369,7 +369,7 @@ case_livepatch() {
     kill $counting
     wait $counting 2>/dev/null
     fettle kernel count vfs_read --duration 1s >/tmp/out 2>&1
-    result livepatch-bars "1 yes" "$? $(grep -q 'livepatch' /tmp/out && echo yes)"
+    result livepatch-bars "2 yes" "$? $(grep -q 'livepatch' /tmp/out && echo yes)"
     echo 0 >/sys/kernel/livepatch/livepatch/enabled
     sleep 5
     rmmod livepatch
