@@ -375,6 +375,45 @@ case_livepatch() {
     rmmod livepatch
 }
 
+# Runs all stressors of a class of stress-ng, which check what they do; prints the names of those that failed.
+stress() { # CLASS
+    cd /tmp
+    stress-ng --class $1 --seq 1 --timeout 1 --verify --oomable --maximize --vm-bytes 32m --temp-path /tmp 2>&1 |
+        sed -n 's/.* failed: [0-9]*: *//p; s/.*fail: *\[[0-9]*\] \([a-z0-9-]*\):.*/\1/p' | tr ' ' '\n' | grep '^[a-z]' | sort -u
+}
+
+# All of stress-ng's stressors while thousands of functions are rewritten: what fails then fails without them, too.
+case_stress() { # CLASSES...
+    for class in "$@"; do
+        stress $class >/tmp/plain
+        fettle kernel count 's*,do_*,vfs_*,__*' -- sh -c ". /cases.sh; stress $class >/tmp/counted" >/tmp/out 2>/tmp/said
+        result stress-$class-counted 0 $?
+        # Some fail now and then: what is new gets a second chance without rewritten text.
+        new=$(grep -vxFf /tmp/plain /tmp/counted)
+        [ -z "$new" ] || { stress $class >>/tmp/plain; new=$(grep -vxFf /tmp/plain /tmp/counted); }
+        result stress-$class '' "$new"
+        echo "$class: $(sed -n 's/ counted for.*//p' /tmp/out) counted; fail anyway: $(sort -u /tmp/plain | tr '\n' ' ')"
+    done
+}
+
+# The kernel's own tests that do not pass; they skip with 4.
+kselftest() {
+    for test in /kselftest/*; do
+        timeout 120 $test >/dev/null 2>&1
+        case $? in 0 | 4) ;; *) echo ${test##*/} ;; esac
+    done
+}
+
+# The kernel's own tests of futexes, timers and sockets, without and with rewritten text.
+case_kselftest() {
+    kselftest >/tmp/plain
+    fettle kernel count 'futex_*,do_futex,hrtimer*,do_nanosleep,*timer*,sock_*,inet*,tcp_*,udp_*,packet_*,unix_*' -- \
+        sh -c '. /cases.sh; kselftest >/tmp/counted' >/tmp/out 2>/tmp/said
+    result kselftest-counted 0 $?
+    result kselftest '' "$(grep -vxFf /tmp/plain /tmp/counted)"
+    echo "$(sed -n 's/ counted for.*//p' /tmp/out) counted, $(ls /kselftest | wc -l) tests; do not pass anyway: $(tr '\n' ' ' </tmp/plain)"
+}
+
 # A client that is killed leaves the kernel as it was.
 case_killed() {
     before=$(text_sum)

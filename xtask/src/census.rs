@@ -28,15 +28,20 @@ pub struct Options {
 
 /// Kernel source of Debian, `kernel`, `mm` and `fs` of it: unpacked once.
 pub fn kernel_source() -> Result<PathBuf> {
+    kernel_parts("unpacked", &["kernel", "mm", "fs"])
+}
+
+/// Parts of the kernel's source, unpacked once into a folder of that name.
+pub fn kernel_parts(name: &str, parts: &[&str]) -> Result<PathBuf> {
     let place = repo::target_folder("sources/linux-source-6.1")?;
-    let unpacked = place.join("unpacked");
+    let unpacked = place.join(name);
     if unpacked.is_dir() {
         return Ok(unpacked);
     }
     apt::ensure(&["linux-source-6.1".into(), "xz-utils".into()])?;
-    let partial = place.join("partial");
+    let partial = place.join(format!("{name}.partial"));
     std::fs::create_dir_all(&partial)?;
-    let parts = ["kernel", "mm", "fs"].map(|part| format!("linux-source-6.1/{part}"));
+    let parts = parts.iter().map(|part| format!("linux-source-6.1/{part}"));
     let mut tar = Command::new("tar");
     tar.args(["--strip-components=1", "-xf", "/usr/src/linux-source-6.1.tar.xz", "-C"]);
     proc::step(tar.arg(&partial).args(parts))?;

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use crate::guest::{self, Clock, Files, Kernel, Machine};
 use crate::smp::Score;
-use crate::{apt, proc, repo};
+use crate::{apt, census, proc, repo};
 
 /// What to run.
 #[derive(clap::Args, Debug, Clone)]
@@ -40,6 +40,13 @@ pub struct Options {
 }
 
 impl Options {
+    fn wants(&self, case: &str) -> bool {
+        match self.cases.is_empty() {
+            true => !self.brief || BRIEF.contains(&case),
+            false => self.cases.iter().any(|own| own == case),
+        }
+    }
+
     /// What CI runs.
     pub fn brief(binary: &Path) -> Options {
         Options {
@@ -54,6 +61,25 @@ impl Options {
         }
     }
 }
+
+/// Cases that a few minutes have room for.
+const BRIEF: [&str; 6] = ["check", "exact", "counted", "kept", "killed", "again"];
+/// All others.
+const LONG: [&str; 10] = [
+    "modes",
+    "root",
+    "compared",
+    "profile",
+    "watched",
+    "modules",
+    "graph",
+    "livepatch",
+    "stress",
+    "kselftest",
+];
+
+/// Classes of stress-ng's stressors that are run on a kernel with rewritten text.
+const STRESSED: [&str; 6] = ["pipe", "scheduler", "network", "vm", "filesystem", "os"];
 
 /// The package of a kernel that is named by its series.
 pub fn package(kernel: &str) -> String {
@@ -77,51 +103,22 @@ pub fn run(options: &Options) -> Result<Score> {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let seed = options.seed.unwrap_or(clock.subsec_nanos());
     println!("kernel-live: {}, seed {seed}", kernel.release);
-    let is_wanted = |name: &str| match options.cases.is_empty() {
-        // A few minutes have no room for these.
-        true => {
-            !(options.brief
-                && matches!(
-                    name,
-                    "modes"
-                        | "root"
-                        | "compared"
-                        | "profile"
-                        | "watched"
-                        | "modules"
-                        | "graph"
-                        | "livepatch"
-                ))
-        }
-        false => options.cases.iter().any(|case| case == name),
-    };
+    let is_wanted = |name: &str| options.wants(name);
     let files = files(options.binary.as_deref())?;
     put_modules(&kernel, &files)?;
-    if is_wanted("livepatch") {
-        put_livepatch(options, &files)?;
-    }
+    put_tests(options, &files)?;
     let times = if options.brief { 1 } else { options.times };
     let ways = if options.brief { "undo" } else { "undo rmmod" };
-    let cases = [
-        ("check", String::new()),
-        ("exact", String::new()),
-        ("modes", String::new()),
-        ("counted", String::new()),
-        ("kept", ways.to_string()),
-        ("killed", String::new()),
-        ("root", String::new()),
-        ("compared", String::new()),
-        ("profile", String::new()),
-        ("watched", String::new()),
-        ("modules", String::new()),
-        ("graph", String::new()),
-        ("livepatch", String::new()),
-        ("again", format!("{times} {seed}")),
-    ];
+    let cases = BRIEF.iter().chain(&LONG).map(|name| match *name {
+        "kept" => (*name, ways.to_string()),
+        "stress" => (*name, STRESSED.join(" ")),
+        "again" => (*name, format!("{times} {seed}")),
+        name => (name, String::new()),
+    });
     let mut shown = String::new();
     for clock in [Clock::Host, Clock::HostInTurns] {
         let cases: String = cases
-            .iter()
+            .clone()
             .filter(|(name, _)| is_wanted(name) && clock_of(name) == clock)
             .map(|(name, arguments)| format!("timed case_{name} {arguments}\n"))
             .collect();
@@ -148,6 +145,78 @@ fn put_modules(kernel: &Kernel, files: &Files) -> Result<()> {
     let _ = std::fs::remove_file(&disk);
     proc::output_of(Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(&disk).arg("16M"))?;
     files.put_file(&disk, "ext4.img")
+}
+
+/// The kernel's own tests that need no arguments, do not set the clock and end within two minutes, by folder.
+const KSELFTEST: [(&str, &[&str]); 3] = [
+    (
+        "futex/functional",
+        &[
+            "futex_requeue",
+            "futex_requeue_pi",
+            "futex_requeue_pi_mismatched_ops",
+            "futex_requeue_pi_signal_restart",
+            "futex_wait",
+            "futex_wait_private_mapped_file",
+            "futex_wait_timeout",
+            "futex_wait_uninitialized_heap",
+            "futex_wait_wouldblock",
+            "futex_waitv",
+        ],
+    ),
+    ("timers", &["posix_timers", "nanosleep", "mqueue-lat", "threadtest"]),
+    (
+        "net",
+        &[
+            "psock_tpacket",
+            "psock_fanout",
+            "reuseport_bpf",
+            "reuseport_bpf_cpu",
+            "reuseport_dualstack",
+            "reuseport_addr_any",
+            "socket",
+            "sk_bind_sendto_listen",
+            "sk_connect_zero_addr",
+            "tcp_inq",
+        ],
+    ),
+];
+
+/// What some cases need.
+fn put_tests(options: &Options, files: &Files) -> Result<()> {
+    if options.wants("stress") {
+        apt::ensure(&["stress-ng".to_string()])?;
+        files.put_program(Path::new("/usr/bin/stress-ng"), "bin/stress-ng")?;
+    }
+    if options.wants("kselftest") {
+        put_kselftest(files)?;
+    }
+    if options.wants("livepatch") {
+        put_livepatch(options, files)?;
+    }
+    Ok(())
+}
+
+/// Builds the kernel's own tests.
+fn put_kselftest(files: &Files) -> Result<()> {
+    let tests = "tools/testing/selftests";
+    let parts = ["kselftest.h", "kselftest_harness.h", "futex", "timers", "net"];
+    let parts = parts.map(|part| format!("{tests}/{part}"));
+    let source = census::kernel_parts("kselftest", &parts.each_ref().map(String::as_str))?;
+    let built = repo::target_folder("kernel-live")?.join("kselftest");
+    std::fs::create_dir_all(&built)?;
+    for (folder, names) in KSELFTEST {
+        let folder = source.join(tests).join(folder);
+        for name in names {
+            let mut compiler = Command::new("gcc");
+            compiler.args(["-O1", "-w", "-static", "-D_GNU_SOURCE", "-pthread", "-o"]);
+            compiler.arg(built.join(name)).arg(format!("{name}.c"));
+            compiler.args(["-I.", "-I..", "-I../include", "-I../..", "-lrt", "-lm"]);
+            proc::output_of(compiler.current_dir(&folder))?;
+            files.put_file(&built.join(name), &format!("kselftest/{name}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Builds the livepatch of tests/kernel-live for the kernel.
