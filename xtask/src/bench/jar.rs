@@ -60,11 +60,17 @@ impl Options {
 /// A program with what it is given to do.
 struct Subject {
     name: &'static str,
-    /// None for our own, whose source is in `benches/jar`.
-    project: Option<Project>,
+    source: Source,
     arguments: &'static [&'static str],
     /// What does the same in Java.
     plain: Option<Plain>,
+}
+
+enum Source {
+    /// A file of `benches/jar`, and options with which the jar's is compiled besides.
+    Own(&'static str, &'static [&'static str]),
+    /// One that people use.
+    Real(Project),
 }
 
 /// A class of `benches/jar`, or one that is made of it.
@@ -111,15 +117,23 @@ impl Plain {
 }
 
 fn subjects() -> Vec<Subject> {
-    let own = |name, arguments, plain| Subject { name, project: None, arguments, plain };
+    let own =
+        |name, arguments, plain| Subject { name, source: Source::Own(name, &[]), arguments, plain };
     let real = |project: Project, arguments| Subject {
         name: project.name(),
-        project: Some(project),
+        source: Source::Real(project),
         arguments,
         plain: None,
     };
     vec![
         own("kernel", &["8000"], None),
+        // One of its functions is then larger than any method that HotSpot compiles.
+        Subject {
+            name: "kernel_unrolled",
+            source: Source::Own("kernel", &["-O3", "-funroll-loops"]),
+            arguments: &["8000"],
+            plain: None,
+        },
         own("astar", &["60"], Some(Plain::of("Astar"))),
         own("astar_short", &["60"], Some(Plain::astar("AstarShort", "short", "0x7f7f"))),
         own("astar_float", &["60"], Some(Plain::astar("AstarFloat", "float", "3e38f"))),
@@ -218,11 +232,11 @@ fn measure(
     let native = build(subject, NATIVE, &folder)?;
     let cross = build(subject, CROSS, &folder)?;
     let jar = folder.join("program.jar");
-    proc::output_of(Command::new(binary).args(["jar", "-o"]).arg(&jar).arg(&cross))?;
+    let translation = translate(binary, &cross, &jar)?;
     inputs(&folder)?;
     let mut variants = variants(subject, options, place, &folder, [&native, &cross, &jar])?;
     if let Some(chicory) = chicory
-        && subject.project.is_none()
+        && matches!(subject.source, Source::Own(..))
     {
         variants.extend(peers(subject, options, &folder, chicory)?);
     }
@@ -267,8 +281,33 @@ fn measure(
     let cold = cold(subject, options, &jar, &folder)?;
     let rounds: serde_json::Map<String, serde_json::Value> =
         variants.iter().map(|v| (v.name.clone(), json!(v.seconds))).collect();
-    let value = json!({"name": subject.name, "arguments": subject.arguments, "cpu_s": rounds, "cold": cold});
+    let value = json!({
+        "name": subject.name,
+        "arguments": subject.arguments,
+        "translation": translation,
+        "cpu_s": rounds,
+        "cold": cold,
+    });
     Ok((of_jar, value))
+}
+
+/// Makes a jar. What that took, and how large the jar is next to the machine code that is in it.
+fn translate(binary: &Path, program: &Path, jar: &Path) -> Result<serde_json::Value> {
+    let mut fettle = Command::new(binary);
+    fettle.args(["jar", "--json", "-o"]).arg(jar).arg(program);
+    let folder = jar.parent().context("a jar in a folder")?;
+    let (outcome, used) = measure::timed(fettle, folder, LIMIT)?;
+    ensure!(outcome.ending == Ending::Exit(0), "translation: {}", outcome.ending);
+    let report: serde_json::Value = serde_json::from_slice(&outcome.stdout)?;
+    let code = report["machine_code_bytes"].as_u64().context("no size of the code")?;
+    let size = std::fs::metadata(jar)?.len();
+    println!(
+        "{}: translated in {:.2} s, {used:.2} s of CPU time; {size} bytes, {:.1} times the {code} of code",
+        program.display(),
+        outcome.wall.as_secs_f64(),
+        size as f64 / code as f64
+    );
+    Ok(json!({"cpu_s": used, "elapsed_s": outcome.wall.as_secs_f64(), "jar": size, "code": code}))
 }
 
 /// Runs of fresh JVMs.
@@ -306,8 +345,10 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// What its outputs are compared by: speedtest1 prints times.
 fn comparable(subject: &Subject, stdout: Vec<u8>) -> Vec<u8> {
-    match subject.project {
-        Some(Project::Speedtest) => stdout.split(|&b| b == b'\n').count().to_string().into_bytes(),
+    match subject.source {
+        Source::Real(Project::Speedtest) => {
+            stdout.split(|&b| b == b'\n').count().to_string().into_bytes()
+        }
         _ => stdout,
     }
 }
@@ -392,12 +433,16 @@ fn benches() -> PathBuf {
 }
 
 fn build(subject: &Subject, compiler: Compiler, folder: &Path) -> Result<PathBuf> {
-    if let Some(project) = subject.project {
-        return project.build(compiler);
-    }
+    let (name, more) = match subject.source {
+        Source::Real(project) => return project.build(compiler),
+        Source::Own(name, more) => (name, more),
+    };
     let program = folder.join(compiler.name);
     let mut gcc = Command::new(compiler.name);
-    gcc.args(compiler.options).arg(benches().join(format!("{}.c", subject.name)));
+    gcc.args(compiler.options).arg(benches().join(format!("{name}.c")));
+    if compiler.name == CROSS.name {
+        gcc.args(more);
+    }
     proc::output_of(gcc.arg("-o").arg(&program).arg("-lm"))?;
     Ok(program)
 }

@@ -11,7 +11,7 @@ pub fn code(program: &Program, exported: &[(String, u32)]) -> Class {
     let name = program.class("Program");
     let parent = format!("{RUNTIME}GuestCode");
     let mut class = Class::new(program.target, &name, &parent);
-    let this = Type::Object(name);
+    let this = Type::Object(name.into());
     class.constructor();
 
     let mut types = vec![this.clone(), Type::Object(THREAD.into())];
@@ -38,7 +38,7 @@ pub fn code(program: &Program, exported: &[(String, u32)]) -> Class {
     code.op(op::IRETURN, -1);
     class.method("bigEndian", "()Z", false, code);
     if program.memory_top != 0 {
-        let mut code = Code::new(vec![Type::Object(program.class("Program"))]);
+        let mut code = Code::new(vec![Type::Object(program.class("Program").into())]);
         code.int(&mut class.pool, program.memory_top as i32);
         code.op(op::IRETURN, -1);
         class.method("memoryTop", "()I", false, code);
@@ -51,7 +51,7 @@ pub fn midlet(program: &Program) -> Class {
     let parent = format!("{RUNTIME}Midlet");
     let name = program.class("Midlet");
     let mut class = Class::new(program.target, &name, &parent);
-    let this = Type::Object(name);
+    let this = Type::Object(name.into());
     class.constructor();
     let mut code = Code::new(vec![this]);
     code.create(&mut class.pool, &program.class("Program"));

@@ -416,7 +416,7 @@ pub fn summarise(
             break;
         }
     }
-    while refine(functions, &mut summaries) {}
+    refine(functions, &mut summaries);
     summaries
 }
 
@@ -436,46 +436,88 @@ fn defined_by(convention: Convention, step: &Stmt) -> Results {
     results
 }
 
-/// One round: arguments upwards, wanted results downwards. Whether anything has changed.
-fn refine(functions: &[Function], summaries: &mut Summaries) -> bool {
-    let mut changed = false;
+/// Arguments upwards, wanted results downwards, until nothing changes. A function is looked at again only
+/// when what it calls reads something else, or its callers do.
+fn refine(functions: &[Function], summaries: &mut Summaries) {
+    let index: FxHashMap<u32, usize> =
+        functions.iter().enumerate().map(|(i, function)| (function.entry, i)).collect();
+    let mut callers: Vec<Vec<usize>> = vec![Vec::new(); functions.len()];
+    for (caller, function) in functions.iter().enumerate() {
+        for (_, step) in function.blocks.iter().flat_map(|block| &block.steps) {
+            if let Stmt::Call { callee: Callee::Direct(to), .. } = step
+                && let Some(&callee) = index.get(to)
+            {
+                callers[callee].push(caller);
+            }
+        }
+    }
+    let mut stale = vec![true; functions.len()];
     let mut wanted_of_pointers = Results::default();
-    for function in functions {
-        let mut wanted = Vec::new();
-        let liveness = Liveness::of(function, summaries);
-        for (id, block) in function.blocks.iter().enumerate() {
-            let calls = block.steps.iter().any(|(_, step)| matches!(step, Stmt::Call { .. }));
-            if !calls {
+    while stale.contains(&true) {
+        for (id, function) in functions.iter().enumerate() {
+            if !std::mem::replace(&mut stale[id], false) {
                 continue;
             }
-            for ((_, step), live) in block.steps.iter().zip(liveness.after_steps(function, id)) {
-                let Stmt::Call { callee, .. } = step else { continue };
-                let read = liveness.wanted(&live, callee);
-                match callee {
-                    Callee::Direct(to) => wanted.push((*to, read)),
-                    Callee::Indirect(_) => drop(wanted_of_pointers.add(read)),
+            let Needs { arguments, wanted, of_pointers } = needs(function, summaries);
+            wanted_of_pointers.add(of_pointers);
+            if let Some(own) = summaries.get_mut(&function.entry)
+                && own.arguments != arguments
+            {
+                own.arguments = arguments;
+                callers[id].iter().for_each(|&caller| stale[caller] = true);
+            }
+            for (to, read) in wanted {
+                if let Some(callee) = summaries.get_mut(&to)
+                    && callee.wanted.add(read)
+                    && let Some(&callee) = index.get(&to)
+                {
+                    stale[callee] = true;
                 }
             }
         }
-        let mut arguments = liveness.at_start(0);
-        arguments.ints &= function.convention.passed();
-        for (fp, _) in arguments.fps().collect::<Vec<_>>() {
-            if !function.convention.passes_fp(fp) {
-                arguments.fp[fp.0 as usize] = 0;
-            }
-        }
-        if let Some(own) = summaries.get_mut(&function.entry) {
-            changed |= own.arguments != arguments;
-            own.arguments = arguments;
-        }
-        for (to, read) in wanted {
-            if let Some(callee) = summaries.get_mut(&to) {
-                changed |= callee.wanted.add(read);
+        for (entry, summary) in summaries.iter_mut().filter(|(_, summary)| summary.taken) {
+            if summary.wanted.add(wanted_of_pointers)
+                && let Some(&id) = index.get(entry)
+            {
+                stale[id] = true;
             }
         }
     }
-    for summary in summaries.values_mut().filter(|summary| summary.taken) {
-        changed |= summary.wanted.add(wanted_of_pointers);
+}
+
+/// What one function makes others give.
+struct Needs {
+    /// What it reads before it sets it.
+    arguments: Live,
+    /// What it reads of the results of those that it calls.
+    wanted: Vec<(u32, Results)>,
+    /// What it reads of indirect calls.
+    of_pointers: Results,
+}
+
+fn needs(function: &Function, summaries: &Summaries) -> Needs {
+    let (mut wanted, mut of_pointers) = (Vec::new(), Results::default());
+    let liveness = Liveness::of(function, summaries);
+    for (id, block) in function.blocks.iter().enumerate() {
+        let calls = block.steps.iter().any(|(_, step)| matches!(step, Stmt::Call { .. }));
+        if !calls {
+            continue;
+        }
+        for ((_, step), live) in block.steps.iter().zip(liveness.after_steps(function, id)) {
+            let Stmt::Call { callee, .. } = step else { continue };
+            let read = liveness.wanted(&live, callee);
+            match callee {
+                Callee::Direct(to) => wanted.push((*to, read)),
+                Callee::Indirect(_) => drop(of_pointers.add(read)),
+            }
+        }
     }
-    changed
+    let mut arguments = liveness.at_start(0);
+    arguments.ints &= function.convention.passed();
+    for (fp, _) in arguments.fps().collect::<Vec<_>>() {
+        if !function.convention.passes_fp(fp) {
+            arguments.fp[fp.0 as usize] = 0;
+        }
+    }
+    Needs { arguments, wanted, of_pointers }
 }

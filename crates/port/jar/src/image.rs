@@ -519,10 +519,15 @@ impl Image {
     /// Where the function at an address ends, as far as is known.
     pub fn end_of(&self, start: u32) -> u32 {
         let next = self.functions.range(start + 1..).next().map(|(&address, _)| address);
-        match self.functions.get(&start) {
-            Some((_, size)) if *size > 0 => start.saturating_add(*size),
-            _ => next.unwrap_or(start.saturating_add(1 << 20)),
+        match self.size_of(start) {
+            Some(size) => start.saturating_add(size),
+            None => next.unwrap_or(start.saturating_add(1 << 20)),
         }
+    }
+
+    /// How large the function at an address is, if the file says so.
+    pub fn size_of(&self, start: u32) -> Option<u32> {
+        self.functions.get(&start).map(|(_, size)| *size).filter(|&size| size > 0)
     }
 
     /// Aligned words of data that are addresses of code: where, and what.

@@ -4,6 +4,8 @@
 //! is used once and at once never needs a local. Nothing here is about MIPS: a front end of another
 //! machine makes the same form.
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::convention::Convention;
 pub use crate::vars::{Fp, Var};
 
@@ -393,13 +395,13 @@ pub enum End {
 
 impl End {
     /// Blocks that may follow.
-    pub fn successors(&self) -> Vec<BlockId> {
+    pub fn successors(&self) -> SmallVec<[BlockId; 2]> {
         match self {
-            Self::Goto(to) => vec![*to],
-            Self::If(_, yes, no) => vec![*yes, *no],
+            Self::Goto(to) => smallvec![*to],
+            Self::If(_, yes, no) => smallvec![*yes, *no],
             Self::Invoke { next, pad } => std::iter::once(*next).chain(*pad).collect(),
             Self::Jump { targets, .. } => targets.iter().map(|(_, block)| *block).collect(),
-            Self::Return | Self::Nowhere(_) => Vec::new(),
+            Self::Return | Self::Nowhere(_) => SmallVec::new(),
         }
     }
 

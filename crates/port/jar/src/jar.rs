@@ -1,10 +1,13 @@
 //! The jar: translated classes, the runtime's classes, the program's image.
 
+use std::borrow::Cow;
 use std::io::{Cursor, Write as _};
 
 use object::read::elf::{ElfFile32, ProgramHeader as _};
+use rayon::prelude::*;
+use zip::result::ZipResult;
 use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, DateTime, ZipWriter};
+use zip::{CompressionMethod, DateTime, ZipArchive, ZipWriter};
 
 use crate::classfile::preverify;
 use crate::coordinates::Coordinates;
@@ -38,36 +41,49 @@ pub fn write(image: &Image, translated: &Translated) -> Result<Vec<u8>, Error> {
     if runtime.is_empty() {
         return Err(Error::NoRuntime);
     }
-    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    // The manifest is first, as tools that read jars as streams want it.
+    let manifest = manifest(translated);
+    let coordinates: Vec<(String, String)> =
+        translated.coordinates.iter().flat_map(Coordinates::files).collect();
+    let loaded = loaded(image.file())?;
+    let mut files: Vec<(&str, Cow<'_, [u8]>)> =
+        vec![("META-INF/MANIFEST.MF", manifest.as_bytes().into())];
+    files.extend(coordinates.iter().map(|(name, text)| (name.as_str(), text.as_bytes().into())));
+    let name = format!("{}image.elf", translated.folder);
+    files.push((&name, loaded.into()));
+    files.extend(translated.classes.iter().map(|(name, bytes)| (name.as_str(), bytes.into())));
+    for (name, bytes) in runtime {
+        let bytes = match translated.target {
+            Target::Cldc => preverify(bytes)
+                .ok_or_else(|| Error::Jar(format!("{name} cannot be preverified")))?
+                .into(),
+            _ => Cow::Borrowed(*bytes),
+        };
+        files.push((name, bytes));
+    }
+    pack(&files).map_err(|e| Error::Jar(e.to_string()))
+}
+
+/// An archive of files in this order. Each is compressed by itself, so that processors share the work.
+fn pack(files: &[(&str, Cow<'_, [u8]>)]) -> ZipResult<Vec<u8>> {
     let options = SimpleFileOptions::default()
         .compression_method(CompressionMethod::Deflated)
         .last_modified_time(DateTime::default())
         .unix_permissions(0o644);
-    let mut add = |name: &str, bytes: &[u8]| -> Result<(), Error> {
-        zip.start_file(name, options).map_err(|e| Error::Jar(e.to_string()))?;
-        zip.write_all(bytes).map_err(|e| Error::Jar(e.to_string()))
-    };
-    // The manifest is first, as tools that read jars as streams want it.
-    add("META-INF/MANIFEST.MF", manifest(translated).as_bytes())?;
-    for (name, text) in translated.coordinates.iter().flat_map(Coordinates::files) {
-        add(&name, text.as_bytes())?;
+    let compressed: Vec<ZipResult<Cursor<Vec<u8>>>> = files
+        .par_iter()
+        .map(|(name, bytes)| {
+            let mut one = ZipWriter::new(Cursor::new(Vec::new()));
+            one.start_file(*name, options)?;
+            one.write_all(bytes)?;
+            one.finish()
+        })
+        .collect();
+    let mut all = ZipWriter::new(Cursor::new(Vec::new()));
+    for one in compressed {
+        all.merge_archive(ZipArchive::new(one?)?)?;
     }
-    add(&format!("{}image.elf", translated.folder), &loaded(image.file())?)?;
-    for (name, bytes) in &translated.classes {
-        add(name, bytes)?;
-    }
-    for (name, bytes) in runtime {
-        match translated.target {
-            Target::Cldc => {
-                let bytes = preverify(bytes)
-                    .ok_or_else(|| Error::Jar(format!("{name} cannot be preverified")))?;
-                add(name, &bytes)?;
-            }
-            _ => add(name, bytes)?,
-        }
-    }
-    let bytes = zip.finish().map_err(|e| Error::Jar(e.to_string()))?;
-    Ok(bytes.into_inner())
+    Ok(all.finish()?.into_inner())
 }
 
 /// Since Java 25 only the inner Unsafe can compare and set elements of a byte array.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
 use crate::blocks;
@@ -55,6 +56,8 @@ pub struct Report {
     pub in_file: usize,
     /// Functions that are called through pointers.
     pub taken: usize,
+    /// Bytes of machine code of the reached functions, as far as the file says how large they are.
+    pub code: usize,
     /// Bytes of bytecode.
     pub bytecode: usize,
     /// Bytes of the largest method.
@@ -89,8 +92,6 @@ pub struct Lifted {
 /// Finds and lifts all functions that the program may reach.
 pub fn lift(image: &Image, exported: &[(String, u32)]) -> Lifted {
     let regions = Regions::read(image);
-    let (mips, riscv) = (Mips::new(image, &regions), RiscV::new(image));
-    let mut functions: BTreeMap<u32, Function> = BTreeMap::new();
     let mut taken = FxHashSet::from_iter([image.entry]);
     taken.extend(exported.iter().map(|(_, address)| *address));
     let mut exports = image.exports.clone();
@@ -101,61 +102,86 @@ pub fn lift(image: &Image, exported: &[(String, u32)]) -> Lifted {
             taken.insert(to);
         }
     }
-    let mut work: Vec<u32> = taken.iter().copied().collect();
-    work.sort_unstable();
-    let mut landings: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    let none = BTreeSet::new();
-    while let Some(entry) = work.pop() {
-        if functions.contains_key(&entry) {
-            continue;
-        }
-        let own = landings.get(&entry).unwrap_or(&none);
-        let mut function =
-            replaced::function(image, entry, !exported.is_empty()).unwrap_or_else(|| {
-                match image.convention {
-                    Convention::O32 => blocks::function(image, &mips, entry, own),
-                    Convention::RiscV => blocks::function(image, &riscv, entry, own),
-                }
-            });
-        prune(&mut function);
-        for block in &function.blocks {
-            for (_, step) in &block.steps {
-                if let Stmt::Call { callee: Callee::Direct(to), .. } = step
-                    && image.is_code(*to)
-                {
-                    work.push(*to);
-                }
-            }
-        }
-        for label in landing::targets(&function) {
-            let around = image.function_around(label);
-            if let Some(around) = around.filter(|&around| around != entry)
-                && landings.entry(around).or_default().insert(label)
-            {
-                functions.remove(&around);
-                work.push(around);
-            }
-        }
-        for address in fold::addresses(&function) {
-            if image.function_at(address).is_some() && taken.insert(address) {
-                work.push(address);
-            }
-        }
-        functions.insert(entry, function);
-    }
-    let mut functions: Vec<Function> = functions.into_values().collect();
+    let mut functions = find(image, &regions, !exported.is_empty(), &mut taken);
     let summaries = flow::summarise(&functions, &taken, &exports);
-    for function in &mut functions {
+    functions.par_iter_mut().for_each(|function| {
         let liveness = Liveness::of(function, &summaries);
         fold::function(function, &liveness);
         prune(function);
-    }
+    });
     // With less code, less is live.
     let summaries = flow::summarise(&functions, &taken, &exports);
-    for function in &mut functions {
-        jumps::by_index(image, function, &summaries);
-    }
+    functions.par_iter_mut().for_each(|function| jumps::by_index(image, function, &summaries));
     Lifted { functions, summaries, regions }
+}
+
+/// A function, and what it leads to.
+struct Leads {
+    function: Function,
+    calls: Vec<u32>,
+    /// Labels of other functions that it jumps to.
+    labels: BTreeSet<u32>,
+    /// What may be addresses of functions.
+    addresses: Vec<u32>,
+}
+
+/// All functions that those lead to whose addresses are taken; more are, by what their code does. What is
+/// known is lifted by all processors, then what that leads to.
+fn find(
+    image: &Image,
+    regions: &Regions,
+    library: bool,
+    taken: &mut FxHashSet<u32>,
+) -> Vec<Function> {
+    let (mips, riscv) = (Mips::new(image, regions), RiscV::new(image));
+    let mut functions: BTreeMap<u32, Function> = BTreeMap::new();
+    let mut landings: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    let none = BTreeSet::new();
+    let leads = |entry: u32, own: &BTreeSet<u32>| {
+        let replaced = replaced::function(image, entry, library);
+        let mut function = replaced.unwrap_or_else(|| match image.convention {
+            Convention::O32 => blocks::function(image, &mips, entry, own),
+            Convention::RiscV => blocks::function(image, &riscv, entry, own),
+        });
+        prune(&mut function);
+        let steps = function.blocks.iter().flat_map(|block| &block.steps);
+        let calls = steps.filter_map(|(_, step)| match step {
+            Stmt::Call { callee: Callee::Direct(to), .. } if image.is_code(*to) => Some(*to),
+            _ => None,
+        });
+        let calls = calls.collect();
+        let (labels, addresses) = (landing::targets(&function), fold::addresses(&function));
+        Leads { function, calls, labels, addresses }
+    };
+    let mut work: BTreeSet<u32> = taken.iter().copied().collect();
+    while !work.is_empty() {
+        let entries: Vec<u32> = std::mem::take(&mut work).into_iter().collect();
+        let found: Vec<Leads> = entries
+            .into_par_iter()
+            .filter(|entry| !functions.contains_key(entry))
+            .map(|entry| leads(entry, landings.get(&entry).unwrap_or(&none)))
+            .collect();
+        let mut labels = Vec::new();
+        for found in found {
+            let entry = found.function.entry;
+            work.extend(found.calls);
+            labels.extend(found.labels.into_iter().map(|label| (entry, label)));
+            let addresses = found.addresses.into_iter();
+            let new = addresses.filter(|&to| image.function_at(to).is_some() && taken.insert(to));
+            work.extend(new);
+            functions.insert(entry, found.function);
+        }
+        // A function that others jump into is lifted again.
+        for (from, label) in labels {
+            if let Some(around) = image.function_around(label).filter(|&around| around != from)
+                && landings.entry(around).or_default().insert(label)
+            {
+                functions.remove(&around);
+                work.insert(around);
+            }
+        }
+    }
+    functions.into_values().collect()
 }
 
 /// Drops blocks that nothing leads to.
@@ -201,6 +227,7 @@ pub fn translate(image: &Image, options: &Options) -> Result<Translated, Error> 
         functions: lifted.functions.len(),
         in_file: image.functions.len(),
         taken: lifted.summaries.values().filter(|s| s.taken).count(),
+        code: lifted.functions.iter().filter_map(|f| image.size_of(f.entry)).sum::<u32>() as usize,
         ..Report::default()
     };
     report.problems = problems(image, &lifted);
@@ -252,29 +279,56 @@ fn functions(
     report: &mut Report,
     classes: &mut BTreeMap<String, Vec<u8>>,
 ) -> Result<Vec<unwind::ClassCalls>, Error> {
-    let mut calls = Vec::new();
     // By classes: the functions of one file need not be neighbours.
     let mut by_class: BTreeMap<&str, Vec<&Function>> = BTreeMap::new();
     for function in &lifted.functions {
         by_class.entry(&program.methods[&function.entry].class).or_default().push(function);
     }
-    for (name, functions) in by_class {
-        let source = names::source(program, functions[0].entry);
-        let mut class = Class::new(program.target, name, "java/lang/Object").with_source(source);
-        for function in functions {
-            let before = class.bytecode();
-            let largest = split::add(program, function, &lifted.summaries, &mut class)?;
-            if class.bytecode() - before > split::METHOD_MAX {
-                report.split.push(function.name.clone());
-            }
-            report.largest_method = report.largest_method.max(largest);
-        }
-        report.bytecode += class.bytecode();
-        calls.push((class.name().to_owned(), class.calls().to_vec()));
-        finish(class, classes)?;
+    let by_class: Vec<(&str, Vec<&Function>)> = by_class.into_iter().collect();
+    let made: Vec<Result<Made, Error>> = by_class
+        .into_par_iter()
+        .map(|(name, functions)| Made::of(program, lifted, name, &functions))
+        .collect();
+    let mut calls = Vec::new();
+    for made in made {
+        let made = made?;
+        report.split.extend(made.split);
+        report.largest_method = report.largest_method.max(made.largest_method);
+        report.bytecode += made.class.bytecode();
+        calls.push((made.class.name().to_owned(), made.class.calls().to_vec()));
+        finish(made.class, classes)?;
     }
     report.split.sort();
     Ok(calls)
+}
+
+/// A class with functions, and what is reported of it.
+struct Made {
+    class: Class,
+    split: Vec<String>,
+    largest_method: usize,
+}
+
+impl Made {
+    fn of(
+        program: &Program,
+        lifted: &Lifted,
+        name: &str,
+        functions: &[&Function],
+    ) -> Result<Self, Error> {
+        let source = names::source(program, functions[0].entry);
+        let class = Class::new(program.target, name, "java/lang/Object").with_source(source);
+        let mut made = Self { class, split: Vec::new(), largest_method: 0 };
+        for function in functions {
+            let before = made.class.bytecode();
+            let largest = split::add(program, function, &lifted.summaries, &mut made.class)?;
+            if made.class.bytecode() - before > split::METHOD_MAX {
+                made.split.push(function.name.clone());
+            }
+            made.largest_method = made.largest_method.max(largest);
+        }
+        Ok(made)
+    }
 }
 
 /// What all methods share.

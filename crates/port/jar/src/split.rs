@@ -359,9 +359,9 @@ fn components(function: &Function, blocks: &[BlockId], first: BlockId) -> Vec<Ve
             continue;
         }
         // Without recursion: a block, its successors, and how many of them are done.
-        let successors = |id: BlockId| -> Vec<BlockId> {
+        let successors = |id: BlockId| {
             let mut next = function.blocks[id].end.successors();
-            next.retain(|&id| inside[id]);
+            next.retain(|id| inside[*id]);
             next
         };
         let mut work = vec![(root, successors(root), 0)];

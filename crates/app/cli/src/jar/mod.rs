@@ -123,6 +123,7 @@ fn as_json(
         "functions": report.functions,
         "functions_in_file": report.in_file,
         "functions_called_through_pointers": report.taken,
+        "machine_code_bytes": report.code,
         "bytecode_bytes": report.bytecode,
         "largest_method_bytes": report.largest_method,
         "divided_functions": report.split,

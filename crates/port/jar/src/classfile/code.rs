@@ -1,5 +1,7 @@
 //! The code of one method: instructions, labels, frames.
 
+use std::borrow::Cow;
+
 use super::pool::Pool;
 use crate::op;
 use crate::target::Frames;
@@ -18,7 +20,7 @@ pub enum Type {
     /// long, in two slots
     Long,
     /// A reference to this class or array.
-    Object(String),
+    Object(Cow<'static, str>),
 }
 
 impl Type {

@@ -191,7 +191,7 @@ impl Class {
 
     /// Adds a constructor that does what its parent's does.
     pub fn constructor(&mut self) {
-        let mut code = Code::new(vec![Type::Object(self.name.clone())]);
+        let mut code = Code::new(vec![Type::Object(self.name.clone().into())]);
         code.local(op::ALOAD, 0, 1);
         let parent = self.pool.method(&self.parent, "<init>", "()V");
         code.op_index(op::INVOKESPECIAL, parent, -1);

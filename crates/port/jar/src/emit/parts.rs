@@ -403,10 +403,10 @@ impl Driver {
         let target = code.label();
         let class = pool.class(&name);
         code.handler(from, to, target, class);
-        code.place(target, self.locals.clone(), vec![Type::Object(name.clone())]);
+        code.place(target, self.locals.clone(), vec![Type::Object(name.clone().into())]);
         code.local(op::ASTORE, caught, -1);
         let mut locals = self.locals.clone();
-        locals.push(Type::Object(name.clone()));
+        locals.push(Type::Object(name.clone().into()));
         for again in agains {
             let other = code.label();
             code.local(op::ALOAD, caught, 1);

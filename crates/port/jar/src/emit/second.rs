@@ -185,7 +185,7 @@ impl Emitter<'_> {
         let kept = self.fresh(Ty::I);
         self.code.handler(start, end, target, class);
         self.valid = [0; FPS];
-        self.place(target, &Live::default(), &[Type::Object(jump.clone())]);
+        self.place(target, &Live::default(), &[Type::Object(jump.clone().into())]);
         self.code.local(op::ASTORE, kept, -1);
         for site in std::mem::take(&mut self.sites) {
             let other = self.code.label();
@@ -207,7 +207,7 @@ impl Emitter<'_> {
             let mut locals = self.locals(&Live::default());
             let next = locals.iter().map(Type::slots).sum::<u16>();
             locals.extend((next..kept).map(|_| Type::Top));
-            locals.push(Type::Object(jump.clone()));
+            locals.push(Type::Object(jump.clone().into()));
             self.code.place(other, locals, Vec::new());
         }
         self.code.local(op::ALOAD, kept, 1);

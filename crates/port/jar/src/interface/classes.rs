@@ -82,7 +82,8 @@ fn outer(interface: &str, model: &Model, program: &Program) -> Class {
     let options = format!("{RUNTIME}Options");
     let (as_parameter, own) = (format!("L{options};"), format!("L{interface};"));
     for given in [false, true] {
-        let parameters = if given { vec![Type::Object(options.clone())] } else { Vec::new() };
+        let parameters =
+            if given { vec![Type::Object(options.clone().into())] } else { Vec::new() };
         let mut code = Code::new(parameters);
         code.create(&mut class.pool, &program.class("Program"));
         match given {
@@ -148,7 +149,7 @@ fn opcodes(ty: &JType) -> (u8, u8) {
 fn record_class(interface: &str, record: &Record) -> Class {
     let name = format!("{interface}${}", record.name);
     let mut class = Class::new(Target::Java, &name, "java/lang/Record");
-    let this = Type::Object(name.clone());
+    let this = Type::Object(name.clone().into());
     let mut types = vec![this.clone()];
     types.extend(record.components.iter().map(|(_, ty)| verification(ty)));
     let mut code = Code::new(types);
