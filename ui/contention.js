@@ -5,6 +5,8 @@
 
 /** Where no thread held the lock: one had let it go, and the next did not have it yet. */
 export const PASSED_ON = "on its way to the next";
+/** Of a lock that is seen only where threads wait for it. */
+export const UNSEEN = "a holder that is not seen";
 export const OTHERS = "other places";
 
 /** @param {LockPlace|null} place */
@@ -22,7 +24,8 @@ export function isLock({ kind }) {
 /** Each wait that is charged to someone. @param {LocksInfo} report */
 function waitsOf(report) {
   return report.classes.filter(isLock).flatMap((lock) => lock.blocking.map((pair) => ({
-    lock: `${lock.name} (${lock.kind})`, waiter: placeText(pair.waiter), holder: placeText(pair.holder), ns: pair.waited_ns,
+    lock: `${lock.name} (${lock.kind})`, waiter: placeText(pair.waiter),
+    holder: !pair.holder && lock.kind === "slow-path" ? UNSEEN : placeText(pair.holder), ns: pair.waited_ns,
   }))).filter(({ ns }) => ns > 0);
 }
 

@@ -1,6 +1,6 @@
 //! From threads' tables to lock classes.
 //!
-//! A lock class is one lock in the source: a variable, or all locks that one place makes. Locks
+//! A lock class is one lock in the source: a variable, a member of a structure, or all locks that one place makes. Locks
 //! that were not seen to be made are grouped by the place that takes them most often.
 
 use std::collections::{BTreeMap, HashMap};
@@ -116,6 +116,18 @@ pub struct Blocking {
     pub waited_ns: u64,
     /// How many waits had a part of it.
     pub waits: u64,
+}
+
+impl Blocking {
+    /// The holder, for people.
+    pub fn holder_text(&self, kind: Kind) -> String {
+        match &self.holder {
+            Some(place) => place.text(),
+            // Who takes such a lock without waiting is not seen.
+            None if kind == Kind::SlowPath => "a holder that is not seen".to_owned(),
+            None => "on its way to the next".to_owned(),
+        }
+    }
 }
 
 /// A system call that threads were in while they had the lock.
@@ -317,7 +329,7 @@ fn operation_name(operation: Operation) -> &'static str {
     }
 }
 
-/// Names of locks: the variable, or where they are made, or where they are taken most.
+/// Names of locks: the variable, or the structure's member, or where they are made, or where they are taken most.
 fn identities(threads: &[ThreadTable], names: &dyn Names) -> HashMap<(u32, u64), String> {
     let mut made: HashMap<(u32, u64), u64> = HashMap::new();
     let mut taken: HashMap<(u32, u64), HashMap<u64, u64>> = HashMap::new();
@@ -337,13 +349,20 @@ fn identities(threads: &[ThreadTable], names: &dyn Names) -> HashMap<(u32, u64),
         }
     }
     let name = |((pid, lock), sites): ((u32, u64), HashMap<u64, u64>)| {
-        let most = sites.into_iter().max_by_key(|(site, n)| (*n, *site)).map(|(site, _)| site);
+        let mut sites: Vec<(u64, u64)> = sites.into_iter().collect();
+        sites.sort_by_key(|(site, n)| std::cmp::Reverse((*n, *site)));
+        let made = made.get(&(pid, lock)).copied();
+        let member = || {
+            made.iter()
+                .chain(sites.iter().map(|(site, _)| site))
+                .find_map(|at| names.member(pid, *at))
+        };
+        let place = |how: &str, at: u64| format!("{how} in {}", names.place(pid, at).text());
         let name = names
             .variable(pid, lock)
-            .or_else(|| {
-                made.get(&(pid, lock)).map(|at| format!("made in {}", names.place(pid, *at).text()))
-            })
-            .or_else(|| most.map(|at| format!("taken in {}", names.place(pid, at).text())));
+            .or_else(member)
+            .or_else(|| made.map(|at| place("made", at)))
+            .or_else(|| sites.first().map(|(at, _)| place("taken", *at)));
         ((pid, lock), name.unwrap_or_else(|| format!("{lock:#x}")))
     };
     taken.into_iter().map(name).collect()
@@ -439,50 +458,4 @@ impl Sums {
         self.waits.0.iter_mut().zip(other.waits.0).for_each(|(sum, n)| *sum += n);
         self.holds.0.iter_mut().zip(other.holds.0).for_each(|(sum, n)| *sum += n);
     }
-}
-
-/// Names in functions of heaps.
-const HEAP: [&str; 9] =
-    ["malloc", "free", "calloc", "realloc", "arena", "tcache", "jemalloc", "tcmalloc", "je_"];
-
-/// Advice that follows from the figures, on how to wait less.
-pub fn advice(report: &Report) -> Vec<String> {
-    let mut out = Vec::new();
-    let locks: Vec<&Class> = report.classes.iter().filter(|class| class.kind.is_lock()).collect();
-    for class in &locks {
-        out.extend(class.convoy.as_ref().map(|convoy| convoy.advice(&class.name)));
-        let share = class.sums.contention();
-        let matters =
-            class.sums.contended >= 100 && class.sums.waited_ns * 100 > report.duration_ns;
-        if !matters {
-            continue;
-        }
-        let percent = share * 100.0;
-        let is_heap = |name: &str| HEAP.iter().any(|heap| name.contains(heap));
-        if share > 0.3 && class.sites.iter().take(2).any(|s| is_heap(&s.place.function)) {
-            out.push(format!(
-                "{}: {percent:.0} % of claims of the heap's lock block: a heap per thread, such as \
-                 jemalloc, tcmalloc or mimalloc, or fewer allocations",
-                class.name
-            ));
-        }
-        if class.kind == Kind::Rwlock {
-            let reads: u64 = of_sites(class, |operation| operation.contains("read"));
-            let writes: u64 = of_sites(class, |operation| operation.contains("write"));
-            if writes > reads {
-                out.push(format!(
-                    "{}: {writes} of {} are writers: a mutex costs less",
-                    class.name,
-                    reads + writes
-                ));
-            }
-        }
-    }
-    out.extend(report.shared_lines.iter().map(SharedLine::advice));
-    out
-}
-
-fn of_sites(class: &Class, wanted: impl Fn(&str) -> bool) -> u64 {
-    let sites = class.sites.iter().filter(|site| wanted(site.operation));
-    sites.map(|site| site.sums.acquired).sum()
 }

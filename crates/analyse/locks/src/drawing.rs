@@ -17,7 +17,6 @@ const CELL: (f64, f64) = (74.0, 26.0);
 const MARGIN: f64 = 20.0;
 const BOX: (f64, f64) = (270.0, 24.0);
 const GAP: (f64, f64) = (110.0, 16.0);
-const NOBODY: &str = "(on its way to the next)";
 const OTHERS: &str = "(other places)";
 
 /// Waits of the places that waited for the places that held the locks.
@@ -36,8 +35,10 @@ impl Matrix {
         let mut pairs: BTreeMap<(String, String), u64> = BTreeMap::new();
         for class in report.classes.iter().filter(|class| class.kind.is_lock()) {
             for pair in class.blocking.iter().filter(|pair| pair.waited_ns > 0) {
-                let holder =
-                    pair.holder.as_ref().map_or_else(|| NOBODY.to_owned(), super::Place::text);
+                let holder = match pair.holder {
+                    Some(_) => pair.holder_text(class.kind),
+                    None => format!("({})", pair.holder_text(class.kind)),
+                };
                 *pairs.entry((pair.waiter.text(), holder)).or_default() += pair.waited_ns;
             }
         }

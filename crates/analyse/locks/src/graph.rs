@@ -52,10 +52,7 @@ pub fn folded(report: &Report, charged: Charged) -> String {
     let frame = |text: String| text.replace(';', ",").replace('\n', " ");
     for class in report.classes.iter().filter(|class| class.kind.is_lock()) {
         for pair in class.blocking.iter().filter(|pair| pair.waited_ns > 0) {
-            let holder = pair
-                .holder
-                .as_ref()
-                .map_or("on its way to the next".to_owned(), super::Place::text);
+            let holder = pair.holder_text(class.kind);
             let (holder, waiter) = (frame(holder), frame(pair.waiter.text()));
             let lock = frame(format!("{} ({})", class.name, class.kind.name()));
             let (first, last) = match charged {

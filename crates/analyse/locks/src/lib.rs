@@ -9,6 +9,7 @@
 //! No I/O: names come from the caller, which implements [`Names`].
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod classes;
 pub mod convoys;
 pub mod drawing;
@@ -57,6 +58,10 @@ pub trait Names {
     fn place(&self, pid: u32, address: u64) -> Place;
     /// The variable that `address` lies in, if it is one of the program's.
     fn variable(&self, pid: u32, address: u64) -> Option<String>;
+    /// The member of a structure that is the lock which the call returning to `address` is for, where that is known.
+    fn member(&self, _pid: u32, _address: u64) -> Option<String> {
+        None
+    }
     /// The system call of a number.
     fn system_call(&self, number: u32) -> String;
 }

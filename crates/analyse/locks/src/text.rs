@@ -137,10 +137,10 @@ fn blocked(out: &mut String, report: &Report) {
     }
     let _ = writeln!(out, "\nwho blocked whom\n{:>9} {:>6}  holder -> waiter", "waited", "share");
     for (class, pair) in pairs.iter().take(PAIRS) {
-        let holder = pair
-            .holder
-            .as_ref()
-            .map_or_else(|| "(nobody: on its way to the next)".to_owned(), super::Place::text);
+        let holder = match pair.holder {
+            Some(_) => pair.holder_text(class.kind),
+            None => format!("({})", pair.holder_text(class.kind)),
+        };
         let share = pair.waited_ns as f64 / all as f64 * 100.0;
         let waited = time(pair.waited_ns);
         let (waiter, name) = (pair.waiter.text(), &class.name);
@@ -212,7 +212,7 @@ fn held_over(out: &mut String, report: &Report) {
 
 /// Advice that follows from the figures.
 fn advice(out: &mut String, report: &Report) {
-    let advice = crate::classes::advice(report);
+    let advice = crate::advice::advice(report);
     if advice.is_empty() {
         return;
     }

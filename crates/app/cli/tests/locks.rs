@@ -28,8 +28,12 @@ fn text(path: &Path) -> &str {
 /// Compiles a program of `tests/programs`.
 fn build(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
-    let program = folder.join(name.trim_end_matches(".c"));
-    let compiler = if options.contains(&"-musl") { "musl-gcc" } else { "gcc" };
+    let program = folder.join(name.trim_end_matches(".c").trim_end_matches(".cpp"));
+    let compiler = match () {
+        () if options.contains(&"-musl") => "musl-gcc",
+        () if name.ends_with(".cpp") => "g++",
+        () => "gcc",
+    };
     let mut command = Command::new(compiler);
     command.args(["-O2", "-g", "-pthread"]).args(options.iter().filter(|o| **o != "-musl"));
     let status = command.arg(source).arg("-o").arg(&program).status().expect("a compiler");
@@ -195,6 +199,41 @@ fn locks_held_over_system_calls_and_locks_in_one_line_are_named() {
     let acquired = |lock: &Value| lock["acquired"].as_u64().unwrap();
     let acquired: Vec<u64> = lines[0]["locks"].as_array().unwrap().iter().map(acquired).collect();
     assert_eq!((acquired, &lines[0]["threads"]), (vec![20_000, 20_000], &2.into()));
+}
+
+#[test]
+fn locks_of_structures_go_by_type_and_member() {
+    let folder = folder("locks-members");
+    for optimised in ["-O1", "-O2", "-O3"] {
+        let program = build(&folder, "members.cpp", &[optimised]);
+        let (output, report) = locks(&folder, &[text(&program)]);
+        assert_eq!(output, "4000\n");
+        let of = |name: &str| {
+            let class = class(&report, name);
+            (class["locks"].as_u64().unwrap(), class["acquired"].as_u64().unwrap())
+        };
+        assert_eq!(of("Account::guard"), (2, 4_000), "{optimised}: {report:#}");
+        assert_eq!(of("job::state.lock"), (3, 2_000), "{optimised}: {report:#}");
+    }
+}
+
+#[test]
+fn a_heap_whose_lock_is_waited_for_has_advice() {
+    let folder = folder("locks-heaps");
+    let program = build(&folder, "heaps.c", &[]);
+    let report = |which: &str| {
+        let file = folder.join("heaps.txt");
+        let output = fettle(&["locks", "-q", "-o", text(&file), "--", text(&program), which]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        std::fs::read_to_string(file).unwrap()
+    };
+    let advice = "a heap per thread, such as jemalloc, tcmalloc or mimalloc";
+    let own = report("own");
+    assert!(own.contains(" % of claims of the heap's lock block") && own.contains(advice), "{own}");
+    let one = report("one");
+    assert!(one.contains(" waits for the heap's lock") && one.contains(advice), "{one}");
+    let several = report("several");
+    assert!(!several.contains(advice), "{several}");
 }
 
 #[test]

@@ -128,6 +128,8 @@ pub const PROBED: &[(&str, Operation)] = &[
     ("parking_lot::raw_rwlock::RawRwLock::lock_shared_slow*", Operation::Slow),
     ("parking_lot::raw_rwlock::RawRwLock::lock_exclusive_slow*", Operation::Slow),
     ("absl::*Mutex::LockSlow(*", Operation::Slow),
+    // glibc's own locks: of the heap's arenas, of streams, of the list of threads' stacks.
+    ("lll_lock_wait_private", Operation::Slow),
 ];
 
 /// Bytes in front of the slots where locks are recorded.

@@ -28,6 +28,8 @@ const SECTIONS: &[SectionId] = &[
     SectionId::DebugInfo,
     SectionId::DebugLine,
     SectionId::DebugLineStr,
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
     SectionId::DebugRanges,
     SectionId::DebugRngLists,
     SectionId::DebugStr,

@@ -7,6 +7,7 @@ use crate::dwarf::DwarfSource;
 use crate::dynamic::{self, Dynamic};
 use crate::elf::{Elf, Kind, Section, Segment};
 use crate::error::Warnings;
+use crate::members::{self, Holder};
 use crate::signature::{self, Signature, SignatureCache};
 use crate::unwind::{self, Fde, UnwindTables};
 use crate::{
@@ -293,6 +294,17 @@ impl Image {
             return None;
         }
         signature::find(&self.dwarf, &self.signatures, addr)
+    }
+
+    /// The lock that lies `offset` bytes behind what is held at `holder` when the instruction at `at` runs, if a variable
+    /// that lies there points to a structure with it, by DWARF: the structure's name and the member's.
+    pub fn lock_member(
+        &self,
+        at: LinkAddr,
+        holder: Holder,
+        offset: i64,
+    ) -> Option<(String, String)> {
+        members::find(&self.dwarf, at, holder, offset)
     }
 
     /// Lookup from addresses to source lines.

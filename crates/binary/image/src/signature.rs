@@ -96,7 +96,7 @@ pub(crate) fn find(
             of_unit.get(&addr.0).copied()
         })?
     };
-    Walk { dwarf: &dwarf, units: &index.starts, loaded: HashMap::new() }.signature(die)
+    Walk::new(&dwarf, &index.starts).signature(die)
 }
 
 fn functions_of_unit(dwarf: &gimli::Dwarf<Slice<'_>>, at: usize) -> HashMap<u64, usize> {
@@ -125,17 +125,21 @@ fn functions_of_unit(dwarf: &gimli::Dwarf<Slice<'_>>, at: usize) -> HashMap<u64,
 }
 
 /// Follows references between entries, which may lead from unit to unit.
-struct Walk<'d, 'a> {
+pub(crate) struct Walk<'d, 'a> {
     dwarf: &'d gimli::Dwarf<Slice<'a>>,
     units: &'d [usize],
     loaded: HashMap<usize, Rc<gimli::Unit<Slice<'a>>>>,
 }
 
-type Unit<'a> = Rc<gimli::Unit<Slice<'a>>>;
-type Die<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
+pub(crate) type Unit<'a> = Rc<gimli::Unit<Slice<'a>>>;
+pub(crate) type Die<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 
-impl<'a> Walk<'_, 'a> {
-    fn unit_of(&mut self, at: usize) -> Option<(usize, Unit<'a>)> {
+impl<'d, 'a> Walk<'d, 'a> {
+    pub(crate) fn new(dwarf: &'d gimli::Dwarf<Slice<'a>>, units: &'d [usize]) -> Walk<'d, 'a> {
+        Walk { dwarf, units, loaded: HashMap::new() }
+    }
+
+    pub(crate) fn unit_of(&mut self, at: usize) -> Option<(usize, Unit<'a>)> {
         let unit_at = *self.units.get(self.units.partition_point(|&u| u <= at).checked_sub(1)?)?;
         if let Some(unit) = self.loaded.get(&unit_at) {
             return Some((unit_at, unit.clone()));
@@ -145,14 +149,19 @@ impl<'a> Walk<'_, 'a> {
         Some((unit_at, unit))
     }
 
-    fn die(&mut self, at: usize) -> Option<(Unit<'a>, Die<'a>)> {
+    pub(crate) fn die(&mut self, at: usize) -> Option<(Unit<'a>, Die<'a>)> {
         let (unit_at, unit) = self.unit_of(at)?;
         let die = unit.entry(UnitOffset(at - unit_at)).ok()?;
         Some((unit, die))
     }
 
     /// Offset in `.debug_info` of the entry that an attribute refers to.
-    fn reference(&self, unit: &Unit<'a>, die: &Die<'a>, name: gimli::DwAt) -> Option<usize> {
+    pub(crate) fn reference(
+        &self,
+        unit: &Unit<'a>,
+        die: &Die<'a>,
+        name: gimli::DwAt,
+    ) -> Option<usize> {
         match die.attr_value(name)? {
             AttributeValue::UnitRef(offset) => {
                 offset.to_debug_info_offset(&unit.header).map(|offset| offset.0)
@@ -163,7 +172,7 @@ impl<'a> Walk<'_, 'a> {
     }
 
     /// The entry and those that complete it: its abstract origin, its declaration.
-    fn chain(&mut self, at: usize) -> Vec<usize> {
+    pub(crate) fn chain(&mut self, at: usize) -> Vec<usize> {
         let (mut chain, mut last) = (vec![at], at);
         while chain.len() < CHAIN_LEN_MAX {
             let Some((unit, die)) = self.die(last) else { break };
@@ -304,7 +313,7 @@ impl<'a> Walk<'_, 'a> {
     }
 }
 
-fn is_transparent(tag: DwTag) -> bool {
+pub(crate) fn is_transparent(tag: DwTag) -> bool {
     matches!(
         tag,
         dw::DW_TAG_typedef
@@ -316,7 +325,7 @@ fn is_transparent(tag: DwTag) -> bool {
     )
 }
 
-fn byte_size(die: &Die<'_>) -> Option<u64> {
+pub(crate) fn byte_size(die: &Die<'_>) -> Option<u64> {
     die.attr_value(dw::DW_AT_byte_size)?.udata_value()
 }
 

@@ -2,6 +2,7 @@
 
 mod hung;
 pub mod names;
+mod object;
 mod stack;
 
 use fettle_types::Pid;

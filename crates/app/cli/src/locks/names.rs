@@ -12,6 +12,8 @@ use fettle_locks::{Names, Place};
 use fettle_trace::Trace;
 use fettle_types::LoadBias;
 
+use crate::locks::object;
+
 /// A file that lies in a process, read once.
 pub struct Module {
     /// Its contents.
@@ -84,6 +86,7 @@ type Loaded = Vec<(LiveAddr, LiveAddr, LoadBias, &'static Module)>;
 pub struct Files {
     loaded: HashMap<u32, Loaded>,
     places: RefCell<HashMap<(u32, u64), Place>>,
+    members: RefCell<HashMap<(u32, u64), Option<String>>>,
 }
 
 impl Files {
@@ -110,7 +113,7 @@ impl Files {
             }
             loaded.insert(*pid, modules);
         }
-        Files { loaded, places: RefCell::default() }
+        Files { loaded, places: RefCell::default(), members: RefCell::default() }
     }
 
     /// Reads the files of a trace's modules, as far as they are still those that were recorded.
@@ -130,7 +133,7 @@ impl Files {
             let found = (start + bias, end + bias, bias, *module);
             loaded.entry(mapping.pid).or_default().push(found);
         }
-        Files { loaded, places: RefCell::default() }
+        Files { loaded, places: RefCell::default(), members: RefCell::default() }
     }
 
     /// The module at an address, with its bias.
@@ -163,6 +166,17 @@ impl Names for Files {
     fn variable(&self, pid: u32, address: u64) -> Option<String> {
         let (.., bias, found) = self.at(pid, address)?;
         found.variable((LiveAddr(address) - *bias).0).map(str::to_owned)
+    }
+
+    fn member(&self, pid: u32, address: u64) -> Option<String> {
+        if let Some(known) = self.members.borrow().get(&(pid, address)) {
+            return known.clone();
+        }
+        let at = self.module(pid, address);
+        let found =
+            at.and_then(|(module, bias)| object::member(module.image, LiveAddr(address) - bias));
+        self.members.borrow_mut().insert((pid, address), found.clone());
+        found
     }
 
     fn system_call(&self, number: u32) -> String {

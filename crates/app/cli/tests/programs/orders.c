@@ -6,6 +6,7 @@
 #include <unistd.h>
 static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER, gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t r = PTHREAD_RWLOCK_INITIALIZER, s = PTHREAD_RWLOCK_INITIALIZER;
+static volatile int met;
 static void run(void *(*f)(void *), void *(*g)(void *), int joined) {
     pthread_t t, u;
     pthread_create(&t, 0, f, 0);
@@ -15,10 +16,10 @@ static void run(void *(*f)(void *), void *(*g)(void *), int joined) {
     pthread_join(u, 0);
 }
 static void *ab(void *x) { pthread_mutex_lock(&a); pthread_mutex_lock(&b); pthread_mutex_unlock(&b); pthread_mutex_unlock(&a); return x; }
-static void *ba(void *x) { pthread_mutex_lock(&b); pthread_mutex_lock(&a); pthread_mutex_unlock(&a); pthread_mutex_unlock(&b); return x; }
+static void *ba(void *x) { pthread_mutex_lock(&b); pthread_mutex_lock(&a); pthread_mutex_unlock(&a); pthread_mutex_unlock(&b); met = 1; return x; }
 static void *gab(void *x) { pthread_mutex_lock(&gate); ab(x); pthread_mutex_unlock(&gate); return x; }
 static void *gba(void *x) { pthread_mutex_lock(&gate); ba(x); pthread_mutex_unlock(&gate); return x; }
-static void *ab_stays(void *x) { ab(x); usleep(500000); return x; }
+static void *ab_stays(void *x) { ab(x); while (!met) usleep(1000); return x; }
 static void *both(void *x) { ab(x); ba(x); return x; }
 static void *nothing(void *x) { return x; }
 #define RW(name, l1, f1, l2, f2) static void *name(void *x) { pthread_rwlock_##f1(&l1); pthread_rwlock_##f2(&l2); pthread_rwlock_unlock(&l2); pthread_rwlock_unlock(&l1); return x; }
