@@ -27,6 +27,10 @@ pub enum Project {
     Sqlite,
     /// SQLite's own benchmark.
     Speedtest,
+    /// A compressor in C++.
+    Lzip,
+    /// A checker of C++ in C++: 100,000 lines.
+    Cppcheck,
 }
 
 /// A compiler and the options that it always gets.
@@ -46,7 +50,7 @@ pub const NATIVE: Compiler = Compiler { name: "gcc", options: &["-O2", "-w"] };
 
 impl Project {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Bzip2,
         Self::Minigzip,
         Self::Lua,
@@ -55,6 +59,8 @@ impl Project {
         Self::Pngtest,
         Self::Sqlite,
         Self::Speedtest,
+        Self::Lzip,
+        Self::Cppcheck,
     ];
 
     /// Its name.
@@ -68,6 +74,8 @@ impl Project {
             Self::Pngtest => "pngtest",
             Self::Sqlite => "sqlite3",
             Self::Speedtest => "speedtest1",
+            Self::Lzip => "lzip",
+            Self::Cppcheck => "cppcheck",
         }
     }
 
@@ -81,6 +89,8 @@ impl Project {
             Self::Tcc => "tcc",
             Self::Pngtest => "libpng1.6",
             Self::Sqlite | Self::Speedtest => "sqlite3",
+            Self::Lzip => "lzip",
+            Self::Cppcheck => "cppcheck",
         })
     }
 
@@ -143,10 +153,42 @@ impl Project {
                 };
                 gcc.arg("-lpthread");
             }
+            Self::Lzip | Self::Cppcheck => {
+                std::fs::copy(self.make(compiler, &folder)?, &program)?;
+                return Ok(program);
+            }
         }
         proc::output_of(gcc.arg("-lm")).with_context(|| format!("building {}", self.name()))?;
         std::fs::rename(linked, &program)?;
         Ok(program)
+    }
+}
+
+impl Project {
+    /// Has its own build system build it, in a copy of its sources; the program.
+    fn make(self, compiler: Compiler, folder: &Path) -> Result<PathBuf> {
+        apt::ensure(&["make".into(), "g++".into(), "g++-mipsel-linux-gnu".into()])?;
+        let copy = folder.join(format!("{}-source", self.name()));
+        if copy.is_dir() {
+            std::fs::remove_dir_all(&copy)?;
+        }
+        proc::output_of(Command::new("cp").args(["-r", "--"]).arg(self.source()?).arg(&copy))?;
+        let (linking, others): (Vec<&str>, Vec<&str>) =
+            compiler.options.iter().partition(|&&option| option == "-static");
+        let settings = [
+            format!("CXX={}", compiler.name.replace("gcc", "g++")),
+            format!("CXXFLAGS={}", others.join(" ")),
+            format!("LDFLAGS={}", linking.join(" ")),
+        ];
+        if self == Self::Lzip {
+            let mut configure = Command::new("./configure");
+            proc::output_of(configure.args(&settings).current_dir(&copy))?;
+        }
+        let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let mut make = Command::new("make");
+        make.arg(format!("-j{jobs}")).args(&settings).arg(self.name()).current_dir(&copy);
+        proc::output_of(&mut make).with_context(|| format!("building {}", self.name()))?;
+        Ok(copy.join(self.name()))
     }
 }
 

@@ -53,6 +53,10 @@ const SELF: &[&str] = &[
     "self.o",
 ];
 
+/// Options with which cppcheck finds much.
+const CHECK: &[&str] =
+    &["--library=std.cfg", "--enable=all", "--inconclusive", "--verbose", "sample.cpp", "text.c"];
+
 fn cases() -> Vec<Case> {
     let case = |project, arguments, input| Case { project, arguments, input };
     vec![
@@ -67,6 +71,9 @@ fn cases() -> Vec<Case> {
         case(Project::Pngtest, &["image.png", "out.png"], None),
         case(Project::Sqlite, &["new.db"], Some("statements.sql")),
         case(Project::Speedtest, &["--size", "2", "--verify", "--memdb"], None),
+        case(Project::Lzip, &["-k", "-9", "text"], None),
+        case(Project::Lzip, &["-d", "packed.lz"], None),
+        case(Project::Cppcheck, CHECK, None),
     ]
 }
 
@@ -176,6 +183,16 @@ fn inputs(project: Project, folder: &Path) -> Result<()> {
             copy("bzip2.c", "text")?;
         }
         Project::Minigzip => copy("deflate.c", "text")?,
+        Project::Lzip => {
+            copy("decoder.cc", "text")?;
+            copy("testsuite/test.txt.lz", "packed.lz")?;
+        }
+        Project::Cppcheck => {
+            copy("cfg/std.cfg", "std.cfg")?;
+            std::fs::write(folder.join("sample.cpp"), include_str!("cases/sample.cpp"))?;
+            let text = Project::Bzip2.source()?.join("huffman.c");
+            std::fs::copy(text, folder.join("text.c"))?;
+        }
         Project::Pngtest => copy("pngtest.png", "image.png")?,
         Project::Tcc => {
             // As a directory is all that a program sees, the headers are there as well.
