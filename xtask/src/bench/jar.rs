@@ -127,7 +127,7 @@ fn subjects() -> Vec<Subject> {
     };
     vec![
         own("kernel", &["8000"], None),
-        // One of its functions is then larger than any method that HotSpot compiles.
+        // One function is then so large that C2 would stop inlining in it.
         Subject {
             name: "kernel_unrolled",
             source: Source::Own("kernel", &["-O3", "-funroll-loops"]),

@@ -49,8 +49,9 @@ pub fn add(
     let descriptor = method.signature.descriptor();
     let liveness = Liveness::of(function, summaries);
     let whole = emit::emit(program, function, &liveness, &Extent::Whole, &mut class.pool);
-    if whole.code.len() <= METHOD_MAX {
-        let size = whole.code.len();
+    let size = whole.code.len();
+    let accesses: usize = function.blocks.iter().map(Block::accesses).sum();
+    if size + ACCESS * accesses <= METHOD_MAX {
         class.method(&method.name, &descriptor, true, whole.code);
         return Ok(size);
     }
@@ -63,6 +64,11 @@ pub fn add(
     let mut unit = UNIT_MAX;
     let mut budgets = Vec::new();
     for attempt in 0..ATTEMPTS {
+        if attempt == INLINING_ATTEMPTS && size <= METHOD_MAX {
+            // No part would be better off than the whole.
+            class.method(&method.name, &descriptor, true, whole.code);
+            return Ok(size);
+        }
         let parts = partition(&function, &sizes, unit, &budgets);
         let divided = (&function, &sizes[..], &parts[..]);
         let inlined = if attempt < INLINING_ATTEMPTS { ACCESS } else { 0 };
