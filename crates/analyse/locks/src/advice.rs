@@ -29,7 +29,7 @@ pub fn advice(report: &Report) -> Vec<String> {
 }
 
 fn convoy(class: &Class) -> Option<String> {
-    class.convoy.as_ref().map(|convoy| convoy.advice(&class.name))
+    class.convoy.as_ref().map(|convoy| convoy.advice(&class.sentence_name()))
 }
 
 /// The heap's lock is waited for.
@@ -50,7 +50,7 @@ fn heap(class: &Class) -> Option<String> {
     };
     Some(format!(
         "{}: {waits}: a heap per thread, such as jemalloc, tcmalloc or mimalloc, or fewer allocations",
-        class.name
+        class.sentence_name()
     ))
 }
 
@@ -59,7 +59,7 @@ fn writers(class: &Class) -> Option<String> {
     let (reads, writes) = (of_sites(class, "read"), of_sites(class, "write"));
     (class.kind == Kind::Rwlock && writes > reads).then(|| {
         let all = reads + writes;
-        format!("{}: {writes} of {all} are writers: a mutex costs less", class.name)
+        format!("{}: {writes} of {all} are writers: a mutex costs less", class.sentence_name())
     })
 }
 

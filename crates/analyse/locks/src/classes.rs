@@ -168,6 +168,14 @@ pub struct Class {
     pub convoy: Option<Convoy>,
 }
 
+impl Class {
+    /// The lock in a sentence: its own name, or what makes it out.
+    pub fn sentence_name(&self) -> String {
+        let by_place = ["made in ", "taken in "].iter().any(|how| self.name.starts_with(how));
+        format!("{}{}", if by_place { "the lock " } else { "" }, self.name)
+    }
+}
+
 /// What was not seen, and how often.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Losses {

@@ -42,9 +42,9 @@ impl Convoy {
     /// In words, with what to do.
     pub fn advice(&self, name: &str) -> String {
         format!(
-            "{name}: a convoy: the lock's way to the next thread takes {}, a section {}: take it less often, for more \
-             at once, or let threads that run take it first, as glibc's plain mutex does and one with \
-             PTHREAD_PRIO_INHERIT does not",
+            "{name}: a convoy: the way to the next thread takes {}, a section {}: take it less often, for more at once, \
+             or by fewer threads; a mutex with PTHREAD_PRIO_INHERIT waits for that thread, glibc's plain one lets \
+             another have it first",
             time(self.passing_ns),
             time(self.section_ns)
         )
@@ -135,7 +135,7 @@ mod tests {
         };
         assert_eq!(convoy, wanted);
         assert_eq!(convoy.share(), 0.75);
-        assert!(convoy.advice("a").starts_with("a: a convoy: the lock's way"), "{convoy:?}");
+        assert!(convoy.advice("a").starts_with("a: a convoy: the way to the next"), "{convoy:?}");
     }
 
     #[test]

@@ -24,11 +24,29 @@ pub enum Awaited {
     /// Something in memory that does not name its holder: a condition variable, a semaphore, a
     /// barrier, a lock of a language's own.
     Unknown {
+        /// What it is, by the C library's function that waits.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        kind: Option<&'static str>,
         /// The address that the kernel was given.
         address: u64,
         /// The variable, if it is one.
         name: Option<String>,
     },
+}
+
+/// What the C library's functions wait for that no thread has.
+const UNOWNED: [(&str, &str); 4] = [
+    ("pthread_cond_", "a condition variable"),
+    ("sem_", "a semaphore"),
+    ("pthread_barrier_", "a barrier"),
+    ("pthread_rwlock_", "a reader-writer lock that readers have"),
+];
+
+/// What a function of the C library waits for, if no thread has it.
+pub fn unowned(function: &str) -> Option<&'static str> {
+    let name = function.trim_start_matches('_').trim_start_matches("new_");
+    let found = UNOWNED.iter().find(|(begin, _)| name.starts_with(begin));
+    found.map(|(_, what)| *what)
 }
 
 /// A thread that the kernel has waiting.
@@ -77,6 +95,13 @@ mod tests {
     fn waiting(tid: u32, holder: Option<u32>) -> Waiting {
         let awaited = Awaited::Lock { kind: "mutex", address: 0x1000, name: None };
         Waiting { tid, thread: String::new(), awaited, holder, stack: vec![] }
+    }
+
+    #[test]
+    fn what_no_thread_has_is_known_by_the_function_that_waits() {
+        assert_eq!(unowned("pthread_cond_wait"), Some("a condition variable"));
+        assert_eq!(unowned("__new_sem_wait"), Some("a semaphore"));
+        assert_eq!(unowned("__pthread_mutex_lock"), None);
     }
 
     #[test]

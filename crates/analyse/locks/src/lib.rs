@@ -44,12 +44,35 @@ pub struct Place {
 impl Place {
     /// For people: the function, and where it is.
     pub fn text(&self) -> String {
+        let function = brief(&self.function);
         match (&self.line, self.module.is_empty()) {
-            (Some(line), _) => format!("{} ({line})", self.function),
-            (None, true) => self.function.clone(),
-            (None, false) => format!("{} [{}]", self.function, self.module),
+            (Some(line), _) => format!("{function} ({line})"),
+            (None, true) => function,
+            (None, false) => format!("{function} [{}]", self.module),
         }
     }
+}
+
+/// Longer names are written without what they are for.
+const LONG: usize = 60;
+
+/// A long name of C++ without its arguments, those of templates, and what it returns.
+fn brief(name: &str) -> String {
+    let name = name.trim_end_matches(" const");
+    let (mut out, mut depth) = (String::new(), 0_usize);
+    if name.len() <= LONG || name.contains("operator") || name.contains("(anonymous") {
+        return name.to_owned();
+    }
+    for c in name.chars() {
+        match c {
+            '<' | '(' | '[' => depth += 1,
+            '>' | ')' | ']' => depth = depth.saturating_sub(1),
+            ' ' if depth == 0 => out.clear(),
+            c if depth == 0 => out.push(c),
+            _ => {}
+        }
+    }
+    if out.is_empty() { name.to_owned() } else { out }
 }
 
 /// Gives addresses names.
@@ -64,4 +87,19 @@ pub trait Names {
     }
     /// The system call of a number.
     fn system_call(&self, number: u32) -> String;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::brief;
+
+    #[test]
+    fn long_names_are_brief() {
+        assert_eq!(brief("Account::add(long)"), "Account::add(long)");
+        let long = "v8::Handle<v8::String> v8::StringTable::LookupKey<v8::Key<unsigned char>, v8::Isolate>(v8::Key*) const";
+        assert_eq!(brief(long), "v8::StringTable::LookupKey");
+        let operator =
+            "std::ostream& std::operator<< <std::char_traits<char> >(std::ostream&, char const*)";
+        assert_eq!(brief(operator), operator);
+    }
 }

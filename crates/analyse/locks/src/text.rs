@@ -143,7 +143,7 @@ fn blocked(out: &mut String, report: &Report) {
         };
         let share = pair.waited_ns as f64 / all as f64 * 100.0;
         let waited = time(pair.waited_ns);
-        let (waiter, name) = (pair.waiter.text(), &class.name);
+        let (waiter, name) = (pair.waiter.text(), class.sentence_name());
         let _ = writeln!(out, "{waited:>9} {share:>4.1} %  {holder} -> {waiter}, for {name}");
     }
     if pairs.len() > PAIRS {
@@ -174,12 +174,18 @@ fn convoys(out: &mut String, report: &Report) {
             time(convoy.lasted_ns),
             count(convoy.releases),
             convoy.share() * 100.0,
-            convoy.queue_median,
+            queue(convoy.queue_median),
             time(convoy.section_ns),
             time(convoy.passing_ns),
             class.name
         );
     }
+}
+
+/// The last number of waiting threads stands for all above it.
+fn queue(threads: u32) -> String {
+    let more = if threads as usize >= fettle_abi::locking::QUEUES { "+" } else { "" };
+    format!("{threads}{more}")
 }
 
 /// Locks that were held while their holder waited in a system call.
@@ -201,8 +207,9 @@ fn held_over(out: &mut String, report: &Report) {
         let (held, looks, place) = (time(over.held_ns), over.looks, over.place.text());
         let _ = writeln!(
             out,
-            "{held:>9} {looks:>6}  {}, with {} taken in {place}",
-            over.call, class.name
+            "{held:>9} {looks:>6}  {}, with {}, taken in {place}",
+            over.call,
+            class.sentence_name()
         );
     }
     if all.len() > SHOWN {
@@ -270,10 +277,13 @@ pub fn hung(threads: u64, waiting: &[Waiting]) -> String {
                 None => format!("the {kind} at {address:#x}"),
             },
             Awaited::End => "the end".to_owned(),
-            Awaited::Unknown { address, name } => match name {
-                Some(name) => format!("something that does not say who has it: {name}"),
-                None => format!("something that does not say who has it, at {address:#x}"),
-            },
+            Awaited::Unknown { kind, address, name } => {
+                let what = kind.unwrap_or("something that does not say who has it");
+                match name {
+                    Some(name) => format!("{what}: {name}"),
+                    None => format!("{what}, at {address:#x}"),
+                }
+            }
         };
         let holder = match (&thread.awaited, thread.holder) {
             (Awaited::End, Some(holder)) => format!(" of {}", self::holder(holder, &name)),
@@ -311,6 +321,9 @@ pub fn hung(threads: u64, waiting: &[Waiting]) -> String {
         count(waiting.len() as u64),
         plural(threads, "thread"),
         match circles.len() {
+            0 if waiting.iter().any(|thread| matches!(thread.awaited, Awaited::Unknown { .. })) => {
+                "no circle is known, but nothing says who has to wake some of them".to_owned()
+            }
             0 => "none of them in a circle".to_owned(),
             n => plural(n as u64, "deadlock"),
         }

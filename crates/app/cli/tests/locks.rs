@@ -405,6 +405,9 @@ fn a_hung_process_names_its_circle_at_once() {
         })
     };
     assert!(name("first") && name("second"), "{report:#}");
+    let idle = waiting.iter().filter_map(|thread| thread["awaited"]["unknown"].as_object());
+    let idle: Vec<_> = idle.map(|what| (&what["kind"], &what["name"])).collect();
+    assert_eq!(idle, [(&"a condition variable".into(), &"never".into())], "{report:#}");
     let shown = fettle(&["locks", "-p", &pid, "--hung"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(

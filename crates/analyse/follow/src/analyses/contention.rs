@@ -66,9 +66,10 @@ pub fn contention(
             uses.events.lived(thread.pid, thread.tid, thread.start_ns, thread.end_ns);
         }
         let mut added = uses.events.finish();
+        let names_of: HashMap<(u32, u32), &str> =
+            threads.iter().map(|thread| ((thread.pid, thread.tid), thread.name.as_str())).collect();
         for table in &mut added.tables {
-            let named = threads.iter().find(|thread| thread.tid == table.tid);
-            table.name = named.map(|thread| thread.name.clone()).unwrap_or_default();
+            table.name = names_of.get(&(table.pid, table.tid)).copied().unwrap_or_default().into();
         }
         added.report(&names)
     };

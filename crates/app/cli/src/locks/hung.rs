@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use fettle_live::Mapping;
 use fettle_locks::futex::{FutexWait, TID};
-use fettle_locks::hung::{Awaited, Waiting, cycles};
+use fettle_locks::hung::{Awaited, Waiting, cycles, unowned};
 use fettle_locks::{Names, Place};
 use fettle_types::Pid;
 use serde_json::json;
@@ -111,14 +111,20 @@ impl Look {
             // A thread that has ended meanwhile does not wait.
             let Ok(text) = text else { continue };
             let Some(call) = FutexWait::parse(&text) else { continue };
-            let (awaited, holder) = self.awaited(&call);
+            let (mut awaited, holder) = self.awaited(&call);
             let start = (call.pc, call.sp);
             let callers = stack::callers(&self.files, number, start, FRAMES, |at| self.word(at));
-            let places = callers
+            let places: Vec<Place> = callers
                 .into_iter()
                 .filter(|at| is_code(&self.maps, *at))
-                .map(|at| self.files.place(number, at));
-            let stack = places.filter(|place| !is_c_library(place)).take(CALLERS).collect();
+                .map(|at| self.files.place(number, at))
+                .collect();
+            if let Awaited::Unknown { kind, .. } = &mut awaited {
+                let inside = places.iter().take_while(|place| is_c_library(place));
+                *kind = inside.filter_map(|place| unowned(&place.function)).last();
+            }
+            let own = places.into_iter().filter(|place| !is_c_library(place));
+            let stack = own.take(CALLERS).collect();
             found.push(Waiting { tid: *tid, thread: name.clone(), awaited, holder, stack });
         }
         found
@@ -176,6 +182,6 @@ impl Look {
             return (Awaited::End, Some(ended));
         }
         let name = self.files.variable(self.pid.unsigned(), at);
-        (Awaited::Unknown { address: at, name }, None)
+        (Awaited::Unknown { kind: None, address: at, name }, None)
     }
 }
