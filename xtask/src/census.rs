@@ -15,6 +15,9 @@ use crate::{apt, fettle, proc, repo};
 /// What to compare.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Options {
+    /// Which of Debian's kernels: 6.1 or 6.12, which has `guard(…)`
+    #[arg(long, default_value = "6.1")]
+    pub linux: String,
     /// Folders of the kernel's source
     #[arg(default_values_t = ["kernel".to_string(), "mm".to_string()])]
     pub folders: Vec<String>,
@@ -27,23 +30,24 @@ pub struct Options {
 }
 
 /// Kernel source of Debian, `kernel`, `mm` and `fs` of it: unpacked once.
-pub fn kernel_source() -> Result<PathBuf> {
-    kernel_parts("unpacked", &["kernel", "mm", "fs"])
+pub fn kernel_source(version: &str) -> Result<PathBuf> {
+    kernel_parts(version, "unpacked", &["kernel", "mm", "fs"])
 }
 
 /// Parts of the kernel's source, unpacked once into a folder of that name.
-pub fn kernel_parts(name: &str, parts: &[&str]) -> Result<PathBuf> {
-    let place = repo::target_folder("sources/linux-source-6.1")?;
+pub fn kernel_parts(version: &str, name: &str, parts: &[&str]) -> Result<PathBuf> {
+    let source = format!("linux-source-{version}");
+    let place = repo::target_folder(&format!("sources/{source}"))?;
     let unpacked = place.join(name);
     if unpacked.is_dir() {
         return Ok(unpacked);
     }
-    apt::ensure(&["linux-source-6.1".into(), "xz-utils".into()])?;
+    apt::ensure(&[source.clone(), "xz-utils".into()])?;
     let partial = place.join(format!("{name}.partial"));
     std::fs::create_dir_all(&partial)?;
-    let parts = parts.iter().map(|part| format!("linux-source-6.1/{part}"));
+    let parts = parts.iter().map(|part| format!("{source}/{part}"));
     let mut tar = Command::new("tar");
-    tar.args(["--strip-components=1", "-xf", "/usr/src/linux-source-6.1.tar.xz", "-C"]);
+    tar.args(["--strip-components=1", "-xf"]).arg(format!("/usr/src/{source}.tar.xz")).arg("-C");
     proc::step(tar.arg(&partial).args(parts))?;
     std::fs::rename(&partial, &unpacked)?;
     Ok(unpacked)
@@ -53,7 +57,7 @@ pub fn kernel_parts(name: &str, parts: &[&str]) -> Result<PathBuf> {
 pub fn run(options: &Options) -> Result<bool> {
     apt::ensure(&["coccinelle".into(), "unifdef".into()])?;
     let binary = fettle::binary(options.fettle.as_deref())?;
-    let source = kernel_source()?;
+    let source = kernel_source(&options.linux)?;
     let sites = agrees_with_coccinelle(&binary, &source, &options.folders)?;
     let lines = agrees_with_unifdef(&source, options.files)?;
     Ok(sites && lines)
@@ -75,6 +79,11 @@ const KINDS: &str = "set compared\nlanguages c\nkind any\n  other \
     {down,up}{,_read,_write} down_{read,write}_{nested,killable,trylock,interruptible} \
     {read,write}_{lock,unlock,trylock}{,_irq,_irqsave,_irqrestore,_bh}\n";
 
+/// Classes of `guard(CLASS)(lock)` that both are asked for, as a regular expression.
+const CLASSES: &str = "^((raw_)?spinlock(_irq|_irqsave|_bh)?|mutex|rcu|cpus_read_lock)$";
+/// The same for the census.
+const GUARDS: &str = "  class {,raw_}spinlock{,_irq,_irqsave,_bh} mutex rcu cpus_read_lock\n";
+
 /// Where an operation is.
 type Place = (String, u64);
 
@@ -94,7 +103,7 @@ enum Reason {
 fn agrees_with_coccinelle(binary: &Path, source: &Path, folders: &[String]) -> Result<bool> {
     let work = repo::target_folder("census")?;
     let kinds = work.join("compared.kinds");
-    std::fs::write(&kinds, KINDS)?;
+    std::fs::write(&kinds, [KINDS, GUARDS].concat())?;
     let mut command = Command::new(binary);
     command.args(["census", ".", "--json", "--sites", "--kinds"]).arg(&kinds);
     command.current_dir(source);
@@ -150,9 +159,12 @@ fn agrees_with_coccinelle(binary: &Path, source: &Path, folders: &[String]) -> R
 /// What coccinelle finds.
 fn coccinelle(work: &Path, source: &Path, folders: &[String]) -> Result<BTreeMap<Place, u64>> {
     let script = work.join("operations.cocci");
+    let say = "print(\"SITE %s:%s\" % (p[0].file, p[0].line))\n";
     let text = format!(
-        "@r@ identifier f =~ \"{OPERATIONS}\"; position p; @@\nf@p(...)\n@script:python@ p << r.p; @@\n\
-         print(\"SITE %s:%s\" % (p[0].file, p[0].line))\n"
+        "@r@ identifier f =~ \"{OPERATIONS}\"; position p; @@\nf@p(...)\n@script:python@ p << r.p; @@\n{say}\
+         @g@ identifier c =~ \"{CLASSES}\"; position p; @@\nguard@p(c)(...)\n@script:python@ p << g.p; @@\n{say}\
+         @s@ iterator name scoped_guard; identifier c =~ \"{CLASSES}\"; position p; statement S; @@\n\
+         scoped_guard@p(c, ...) S\n@script:python@ p << s.p; @@\n{say}"
     );
     std::fs::write(&script, text)?;
     let mut found = BTreeMap::new();

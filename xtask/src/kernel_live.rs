@@ -202,7 +202,7 @@ fn put_kselftest(files: &Files) -> Result<()> {
     let tests = "tools/testing/selftests";
     let parts = ["kselftest.h", "kselftest_harness.h", "futex", "timers", "net"];
     let parts = parts.map(|part| format!("{tests}/{part}"));
-    let source = census::kernel_parts("kselftest", &parts.each_ref().map(String::as_str))?;
+    let source = census::kernel_parts("6.1", "kselftest", &parts.each_ref().map(String::as_str))?;
     let built = repo::target_folder("kernel-live")?.join("kselftest");
     std::fs::create_dir_all(&built)?;
     for (folder, names) in KSELFTEST {

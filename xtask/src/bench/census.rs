@@ -24,7 +24,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<bool> {
     let folder = match &options.folder {
         Some(folder) => folder.clone(),
-        None => census::kernel_source()?,
+        None => census::kernel_source("6.1")?,
     };
     let speed = fettle::example("fettle-census", "speed")?;
     let said = proc::output_of(Command::new(speed).arg(&folder).arg(options.rounds.to_string()))?;

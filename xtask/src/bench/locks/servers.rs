@@ -88,11 +88,13 @@ fn compare(server: &Server, binary: &Path, folder: &Path, rounds: usize) -> Resu
     // The first time, libraries are read.
     counted(server, binary, &report)?;
     let (mut plain, mut with, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+    let mut inside = Vec::new();
     for _ in 0..rounds {
         plain.push(cost(server)?);
-        let (cost, acquired) = counted(server, binary, &report)?;
-        with.push(cost);
-        taken.push(acquired);
+        let found = counted(server, binary, &report)?;
+        with.push(found.cost);
+        taken.push(found.acquired);
+        inside.extend(found.inside);
     }
     let (before, after) = (fettle_stats::median(&plain), fettle_stats::median(&with));
     let ratio = after / before;
@@ -103,14 +105,31 @@ fn compare(server: &Server, binary: &Path, folder: &Path, rounds: usize) -> Resu
         after / 1e3,
         fettle_stats::median(&taken)
     );
+    if !inside.is_empty() {
+        println!(
+            "{:10} {:.1} % of the server's samples are in functions with probes or in probes",
+            server.name,
+            100.0 * fettle_stats::median(&inside)
+        );
+    }
     if ratio > MOST {
         println!("{}: {ratio:.2}x, wanted: {MOST}x at most", server.name);
     }
     Ok(ratio <= MOST)
 }
 
-/// The same while locks are counted, and how many are taken for an answer.
-fn counted(server: &Server, binary: &Path, report: &Path) -> Result<(f64, f64)> {
+/// A server while its locks are counted.
+struct Counted {
+    /// Nanoseconds of CPU time for an answer.
+    cost: f64,
+    /// Locks taken for one.
+    acquired: f64,
+    /// The share of perf's samples that are in rewritten text or probes, where there is perf.
+    inside: Option<f64>,
+}
+
+/// Counts its locks for a while.
+fn counted(server: &Server, binary: &Path, report: &Path) -> Result<Counted> {
     let pid = server.server.id();
     let mut locks = Command::new(binary);
     locks.args(["locks", "-q", "--json", "-p", &pid.to_string(), "-o"]).arg(report);
@@ -129,6 +148,7 @@ fn counted(server: &Server, binary: &Path, report: &Path) -> Result<(f64, f64)> 
     let (begin, first) = (Instant::now(), answers(server)?);
     let cost = cost(server)?;
     let (took, last) = (begin.elapsed(), answers(server)?);
+    let inside = proc::on_path("perf").then(|| inside(pid, report)).transpose()?;
     proc::step(Command::new("kill").args(["-INT", &locks.id().to_string()]))?;
     let status = locks.wait()?;
     ensure!(status.success(), "fettle locks -p: {status}");
@@ -137,7 +157,34 @@ fn counted(server: &Server, binary: &Path, report: &Path) -> Result<(f64, f64)> 
     let acquired: u64 = classes.iter().filter_map(|class| class["acquired"].as_u64()).sum();
     let counted = found["duration_ns"].as_f64().context("no duration")? / 1e9;
     let per_second = acquired as f64 / counted;
-    Ok((cost, per_second / ((last - first) / took.as_secs_f64())))
+    let acquired = per_second / ((last - first) / took.as_secs_f64());
+    Ok(Counted { cost, acquired, inside })
+}
+
+/// The share of a process's samples that are in code of no file: that is, in what Fettle has put there.
+fn inside(pid: u32, report: &Path) -> Result<f64> {
+    let (data, pid) = (report.with_extension("perf"), pid.to_string());
+    let mut record = Command::new("perf");
+    record.args(["record", "-q", "-F", "4999", "-e", "cpu-clock", "-p", &pid, "-o"]).arg(&data);
+    proc::step(record.args(["--", "sleep", "3"]).stderr(Stdio::null()))?;
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let of_none = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (range, rights) = (words.next()?, words.next()?);
+        let path = words.nth(3).unwrap_or_default();
+        let (from, to) = range.split_once('-')?;
+        let is_ours = rights.contains('x') && !path.starts_with(['/', '[']);
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        is_ours.then(|| Some((hex(from)?, hex(to)?)))?
+    };
+    let ours: Vec<(u64, u64)> = maps.lines().filter_map(of_none).collect();
+    let mut script = Command::new("perf");
+    let said = proc::output_of(script.args(["script", "-F", "ip", "-i"]).arg(&data))?;
+    let samples: Vec<u64> =
+        said.lines().filter_map(|line| u64::from_str_radix(line.trim(), 16).ok()).collect();
+    ensure!(!samples.is_empty(), "perf has no sample of process {pid}");
+    let hits = samples.iter().filter(|ip| ours.iter().any(|(from, to)| (from..to).contains(ip)));
+    Ok(hits.count() as f64 / samples.len() as f64)
 }
 
 fn is_traced(pid: u32) -> Result<bool> {
