@@ -331,6 +331,11 @@ impl Context<'_> {
         }
     }
 
+    /// The number of a thread's process.
+    pub(crate) fn process_number(&self, tid: u32) -> Option<u32> {
+        self.names.process_of(tid)
+    }
+
     /// The text of a code.
     pub(crate) fn text(&self, code: u64) -> &str {
         u32::try_from(code).ok().and_then(|code| self.strings.text(code)).unwrap_or_default()

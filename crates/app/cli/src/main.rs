@@ -23,6 +23,7 @@ mod jar;
 mod kernel;
 mod layout;
 mod lift;
+mod locate;
 mod locks;
 mod measured;
 mod merge;
@@ -91,6 +92,7 @@ enum Command {
     Annotate(annotate::AnnotateArgs),
     /// Show the requests in a trace, and where their time went
     Requests(requests::RequestsArgs),
+    Locate(locate::LocateArgs),
     /// Find requests on several machines (in a build with the feature `cluster`)
     Cluster(cluster::ClusterArgs),
     /// Show which locks threads wait for, who holds them, and which deadlocks are possible
@@ -159,8 +161,8 @@ const JOBS: [(&str, &[&str]); 5] = [
     (
         "Understand",
         &[
-            "report", "replay", "annotate", "requests", "locks", "ui", "export", "schema",
-            "census", "compare", "bench", "cluster",
+            "report", "replay", "annotate", "requests", "locate", "locks", "ui", "export",
+            "schema", "census", "compare", "bench", "cluster",
         ],
     ),
     ("Tune", &["tune", "tuned", "kernel", "undo", "status", "symbols", "profile", "layout"]),
@@ -200,6 +202,7 @@ fn run() -> ExitCode {
         Command::Instrument(args) => instrument::run(&args),
         Command::Report(args) => report::run(args),
         Command::Requests(args) => requests::run(args),
+        Command::Locate(args) => locate::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Locks(args) => locks::run(args),
         Command::Schema(args) => schema::run(args),

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod distribution;
+pub mod odds;
 
 pub use distribution::Distribution;
 use serde::{Deserialize, Serialize};
