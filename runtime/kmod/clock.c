@@ -112,8 +112,9 @@ static void unregister(u64 count) {
 int start_clock(void) {
     if (!facts.open || away) return 0;
     if (!facts.tracepoints[0]) return -ENOENT;
-    u64 places = 4096;
-    while (places < 8 * (u64)(u32)nr_threads) places *= 2;
+    // Threads that end leave their places to those that are made where they lay, so it takes few more than there are at once.
+    u64 places = 32768;
+    while (places < 16 * (u64)(u32)nr_threads) places *= 2;
     away = vmalloc(places * sizeof(struct away));
     if (!away) return -ENOMEM;
     for (u64 i = 0; i < places; i++) away[i] = (struct away){0};

@@ -108,7 +108,7 @@ case_modes() {
     own=$(time_of /tmp/counts vfs_read virtual_ns)
     result virtual-is-part-of-wall yes "$([ "${own:-0}" -gt 0 ] && [ "$own" -le "$wall" ] && echo yes)"
     at_least interrupts 1 "$(sed 's/.*"interrupts_ns":\([0-9]*\).*/\1/' /tmp/counts)"
-    result lost 0 "$(sed 's/.*"lost_open_calls":\([0-9]*\).*/\1/' /tmp/counts)"
+    result lost 0 "$(sed 's/.*"virtual_time_unknown":\([0-9]*\).*/\1/' /tmp/counts)"
 }
 
 # A kprobe by address and the tracer by name: how often the one was hit, and what the other found.
@@ -375,23 +375,35 @@ case_livepatch() {
     rmmod livepatch
 }
 
-# Runs all stressors of a class of stress-ng, which check what they do; prints the names of those that failed.
-stress() { # CLASS
+# Runs stressors of stress-ng, which check what they do; prints the names of those that failed.
+stress() { # --class CLASS | --with STRESSOR
     cd /tmp
-    stress-ng --class $1 --seq 1 --timeout 1 --verify --oomable --maximize --vm-bytes 32m --temp-path /tmp 2>&1 |
+    # `opcode` executes chance's instructions in user mode, and QEMU 7.2 faults in the kernel by them.
+    stress-ng "$@" --seq 1 --timeout 1 --verify --oomable --maximize --vm-bytes 32m --temp-path /tmp --exclude opcode 2>&1 |
         sed -n 's/.* failed: [0-9]*: *//p; s/.*fail: *\[[0-9]*\] \([a-z0-9-]*\):.*/\1/p' | tr ' ' '\n' | grep '^[a-z]' | sort -u
+}
+
+counted() { # --class CLASS | --with STRESSOR
+    fettle kernel count 's*,do_*,vfs_*,__*' -- sh -c ". /cases.sh; stress $* >/tmp/failed" >/tmp/out 2>/tmp/said
+    echo $? >/tmp/status
+    cat /tmp/failed
 }
 
 # All of stress-ng's stressors while thousands of functions are rewritten: what fails then fails without them, too.
 case_stress() { # CLASSES...
     for class in "$@"; do
-        stress $class >/tmp/plain
-        fettle kernel count 's*,do_*,vfs_*,__*' -- sh -c ". /cases.sh; stress $class >/tmp/counted" >/tmp/out 2>/tmp/said
-        result stress-$class-counted 0 $?
-        # Some fail now and then: what is new gets a second chance without rewritten text.
-        new=$(grep -vxFf /tmp/plain /tmp/counted)
-        [ -z "$new" ] || { stress $class >>/tmp/plain; new=$(grep -vxFf /tmp/plain /tmp/counted); }
-        result stress-$class '' "$new"
+        stress --class $class >/tmp/plain
+        counted --class $class >/tmp/counted
+        result stress-$class-counted 0 "$(cat /tmp/status)"
+        # Some fail now and then: what is new is tried again, alone, three times without rewritten text and three times with it.
+        wrong=
+        for name in $(grep -vxFf /tmp/plain /tmp/counted); do
+            plain=$(for i in 1 2 3; do stress --with $name; done | grep -c .)
+            again=$(for i in 1 2 3; do counted --with $name; done | grep -c .)
+            echo "$name: failed $plain of 3 times without rewritten text, $again of 3 with it"
+            [ "$again" -gt "$((plain + 1))" ] && wrong="$wrong $name"
+        done
+        result stress-$class '' "$wrong"
         echo "$class: $(sed -n 's/ counted for.*//p' /tmp/out) counted; fail anyway: $(sort -u /tmp/plain | tr '\n' ' ')"
     done
 }

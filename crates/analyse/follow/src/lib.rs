@@ -38,6 +38,7 @@ mod live;
 mod locate;
 mod locking;
 mod names;
+mod numbers;
 mod parts;
 mod perfetto;
 mod place;

@@ -1,5 +1,7 @@
 //! Faults are located in a shop of twelve processes whose faults are known.
 
+mod random;
+
 use std::path::Path;
 
 use fettle_follow::{LocateOptions, Located, Session, locate};
@@ -8,6 +10,7 @@ use fettle_trace::{
     CpuLoss, EventField, EventWriter, FieldType, Finish, KindId, Manifest, Process, Trace,
     TraceWriter,
 };
+use random::Random;
 
 /// Services, each a process with a thread for each client's connection, in the order of their ports: the first is
 /// asked from outside.
@@ -33,17 +36,6 @@ const WAYS: [(usize, usize, u64); 15] = [
     (7, 8, 50),
     (7, 11, 60),
 ];
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-}
 
 /// What is wrong with a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

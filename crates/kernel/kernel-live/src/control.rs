@@ -84,7 +84,7 @@ pub struct Status {
     pub now_ns: u64,
     /// Ticks that all processors have spent in interrupts since time was first taken.
     pub interrupt_ticks: u64,
-    /// Threads that calls were open in whose virtual time is not known.
+    /// How often a thread's virtual time was not known: when it stopped running, or was deoptimised.
     pub lost_threads: u64,
 }
 

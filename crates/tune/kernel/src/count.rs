@@ -120,7 +120,7 @@ pub struct AllTimes {
     pub functions: Vec<Times>,
     /// Time that all processors spent in interrupts, ns.
     pub interrupts_ns: u64,
-    /// Open calls whose virtual time is not known, and is missing.
+    /// How often it was not known how long a thread had run: virtual times are off by that.
     pub lost: u64,
 }
 

@@ -6,12 +6,13 @@
 //! request.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use fettle_requests::Request;
 
 use super::analysis::Analysis;
 use super::found::{Cell, Findable, Found, Unit, share};
+use crate::numbers::Numbers;
 use crate::session::Context;
 use crate::view::NOBODY;
 
@@ -36,8 +37,7 @@ type Class = (usize, String, Vec<String>);
 /// The analysis.
 #[derive(Default)]
 pub(super) struct Outliers {
-    features: Vec<Feature>,
-    numbers: HashMap<Feature, u32>,
+    features: Numbers<Feature>,
     classes: BTreeMap<Class, Vec<One>>,
 }
 
@@ -46,18 +46,6 @@ struct One {
     id: u64,
     response_ns: u64,
     features: Vec<(u32, u64)>,
-}
-
-impl Outliers {
-    fn number(&mut self, feature: Feature) -> u32 {
-        if let Some(number) = self.numbers.get(&feature) {
-            return *number;
-        }
-        let number = self.features.len() as u32;
-        self.features.push(feature.clone());
-        self.numbers.insert(feature, number);
-        number
-    }
 }
 
 impl Analysis for Outliers {
@@ -73,15 +61,15 @@ impl Analysis for Outliers {
             let Some(section) = request.sections.get(span.section as usize) else { continue };
             let actor = context.actor(request, section.timeline, section.key, span.from_ns);
             let who = actor.process.unwrap_or(actor.name);
-            let number = self.number(Feature::Time(who, span.state.name()));
+            let number = self.features.number(Feature::Time(who, span.state.name()));
             let ns = span.to_ns.min(until_ns).saturating_sub(span.from_ns);
             *sums.entry(number).or_default() += ns;
         }
-        let number = self.number(Feature::Nobodys);
+        let number = self.features.number(Feature::Nobodys);
         sums.insert(number, request.nobodys_ns(until_ns));
         for event in &request.events {
             let Some(kind) = context.program.catalog().get(event.kind) else { continue };
-            let number = self.number(Feature::Events(kind.name.clone()));
+            let number = self.features.number(Feature::Events(kind.name.clone()));
             *sums.entry(number).or_default() += 1;
         }
         let class = (row.schema, row.class, row.path);
@@ -104,7 +92,7 @@ impl Analysis for Outliers {
             let slow = (ones.len() / ONE_OF).max(1);
             let title = format!("{name}  {}", path.join(" → "));
             let (slow, others) = ones.split_at(slow);
-            found.tables.extend(differences(&self.features, title.trim(), slow, others));
+            found.tables.extend(differences(self.features.all(), title.trim(), slow, others));
         }
         if few > 0 {
             let text = format!("{few} requests are of classes with fewer than {REQUESTS_MIN}");

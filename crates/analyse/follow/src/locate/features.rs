@@ -6,6 +6,7 @@ use fettle_requests::{Batch, EventId, Outcome, Program, Request};
 use rustc_hash::FxHashMap;
 
 use super::located::{Limit, LocateOptions};
+use crate::numbers::Numbers;
 use crate::session::{Context, Observer};
 
 /// Most characters of a statement or path: what comes behind hardly distinguishes it.
@@ -139,8 +140,7 @@ struct Said {
 #[derive(Debug)]
 pub(super) struct Collected {
     kinds: Kinds,
-    numbers: FxHashMap<Feature, u32>,
-    features: Vec<Feature>,
+    features: Numbers<Feature>,
     /// By thread, what its events say, in order of time. Schemas that follow bytes do not look at these events, so they
     /// are of the request that the thread worked for then.
     noted: FxHashMap<u32, Vec<(u64, Noted)>>,
@@ -197,8 +197,7 @@ impl Collected {
         };
         Collected {
             kinds,
-            numbers: FxHashMap::default(),
-            features: Vec::new(),
+            features: Numbers::default(),
             noted: FxHashMap::default(),
             classes: Vec::new(),
             requests: Vec::new(),
@@ -216,16 +215,6 @@ impl Collected {
         one || is(ask.map(|(kind, _)| kind)) || is(answer.map(|(kind, _)| kind))
     }
 
-    fn number(&mut self, feature: Feature) -> u32 {
-        if let Some(number) = self.numbers.get(&feature) {
-            return *number;
-        }
-        let number = self.features.len() as u32;
-        self.features.push(feature.clone());
-        self.numbers.insert(feature, number);
-        number
-    }
-
     /// The number of a feature of one process among those that have its name.
     fn of_one(
         &mut self,
@@ -234,7 +223,7 @@ impl Collected {
         feature: impl Fn(String) -> Feature,
     ) -> Option<u32> {
         let pid = pid?;
-        let number = self.number(feature(format!("{name}/{pid}")));
+        let number = self.features.number(feature(format!("{name}/{pid}")));
         self.called.entry(name.clone()).or_default().insert(pid);
         self.of_one.insert(number, name);
         Some(number)
@@ -246,9 +235,9 @@ impl Collected {
         let mut said: Vec<(u64, u32, Noted)> = Vec::new();
         for section in request.sections.iter().filter(|section| section.actor) {
             let actor = context.actor(request, section.timeline, section.key, section.joined_ns);
-            one.features.push(self.number(Feature::Thread(actor.name)));
+            one.features.push(self.features.number(Feature::Thread(actor.name)));
             if let Some(name) = actor.process {
-                one.features.push(self.number(Feature::Process(name.clone())));
+                one.features.push(self.features.number(Feature::Process(name.clone())));
                 one.features.extend(self.of_one(name, actor.pid, Feature::Process));
             }
             let Some(tid) = actor.tid else { continue };
@@ -281,7 +270,7 @@ impl Collected {
             }
         }
         // A client that is recorded, too, says only that it failed.
-        let is_own = |feature: u32| matches!(&self.features[feature as usize], Feature::Failed(peer, _) if own.as_ref() == Some(peer));
+        let is_own = |feature: u32| matches!(&self.features.all()[feature as usize], Feature::Failed(peer, _) if own.as_ref() == Some(peer));
         for (.., noted) in said {
             if let Noted::Feature(feature) = noted
                 && !is_own(*feature)
@@ -293,7 +282,7 @@ impl Collected {
             .features
             .iter()
             .copied()
-            .filter(|f| matches!(self.features[*f as usize], Feature::Failed(..)))
+            .filter(|f| matches!(self.features.all()[*f as usize], Feature::Failed(..)))
             .collect();
         for (place, feature) in failures.into_iter().enumerate() {
             let (sum, n) = self.places.entry(feature).or_default();
@@ -309,7 +298,7 @@ impl Collected {
             let actor = context.actor(request, section.timeline, section.key, step.from_ns);
             let (state, ns) = (step.state.name(), step.to_ns.saturating_sub(step.from_ns));
             let who = actor.process.clone().unwrap_or(actor.name);
-            let mut numbers = vec![self.number(Feature::Time(who, state))];
+            let mut numbers = vec![self.features.number(Feature::Time(who, state))];
             if let Some(name) = actor.process {
                 numbers.extend(self.of_one(name, actor.pid, |who| Feature::Time(who, state)));
             }
@@ -361,7 +350,7 @@ impl Collected {
             }
             _ => return None,
         };
-        Some((batch.value(row, tid) as u32, Noted::Feature(self.number(feature))))
+        Some((batch.value(row, tid) as u32, Noted::Feature(self.features.number(feature))))
     }
 
     /// Judges all requests, and adds what took too long to the features of slow ones.
@@ -376,6 +365,7 @@ impl Collected {
             one.times.retain(|(feature, _)| !is_needless(feature));
         }
         let late = |feature: u32| places.get(&feature).map_or(0, |(sum, n)| 1000 * sum / n);
+        let features = features.all().to_vec();
         let lateness = (0..features.len() as u32).map(late).collect();
         let mut judged = Judged { features, lateness, ..Judged::default() };
         let mut by_class: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -476,7 +466,7 @@ impl Observer for Collected {
                 || !matches!(request.outcome, Outcome::Quiet | Outcome::Unfinished),
             ..One::default()
         };
-        one.features.push(self.number(Feature::Class(row.class)));
+        one.features.push(self.features.number(Feature::Class(row.class)));
         let said = self.components(&mut one, request, context);
         self.take_in(&mut one, &said, context);
         self.times(&mut one, request, context);

@@ -10,6 +10,11 @@ use fettle_trace::{
     CpuLoss, EventField, EventWriter, FieldType, Finish, KindId, Manifest, Process, TraceWriter,
 };
 
+#[path = "../random/mod.rs"]
+mod random;
+
+use random::Random;
+
 /// What is known of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
@@ -34,17 +39,6 @@ enum Stage {
     Redis,
     PythonAgain,
     Out,
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
 }
 
 /// A socket as one end sees it.

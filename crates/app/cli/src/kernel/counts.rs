@@ -272,7 +272,7 @@ fn times_as_text(times: &AllTimes, all: bool) -> String {
     ));
     if times.lost > 0 {
         text.push_str(&format!(
-            "{} open calls' virtual time is not known, and is missing\n",
+            "virtual time is not exact: {} times it was not known how long a thread had run\n",
             times.lost
         ));
     }
@@ -340,7 +340,7 @@ fn as_json(done: &Done) -> String {
         };
         value["times"] = counted.times.functions.iter().map(of).collect();
         value["interrupts_ns"] = counted.times.interrupts_ns.into();
-        value["lost_open_calls"] = counted.times.lost.into();
+        value["virtual_time_unknown"] = counted.times.lost.into();
     }
     if !counted.executions.is_empty() {
         let of = |function: &Executions| {
