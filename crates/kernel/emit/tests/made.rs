@@ -269,6 +269,19 @@ fn damaged_promotions_are_refused(
     assert_eq!(seen, 2);
 }
 
+/// What is notified of breakpoints is left as it is, though the kernel allows probes there.
+#[test]
+fn handlers_of_breakpoints_stay() {
+    let mut made = kernel();
+    let name = "hw_breakpoint_exceptions_notify";
+    let entry = made.function(name, &fettle_kernel_image::made::FENTRY_EXAMPLE);
+    let image = made.files().image().unwrap();
+    let lifter = Lifter::new(&image);
+    let (functions, skipped) = lifter.lift(&[entry]);
+    assert!(functions.is_empty());
+    assert_eq!((&*skipped[0].name, skipped[0].reason), (name, Reason::Blacklisted));
+}
+
 /// Where returns are safe by the place that they lie in, copies would lie in others.
 #[test]
 fn returns_stay_where_their_place_matters() {

@@ -10,7 +10,15 @@ pub struct Blacklist(Vec<Range<u64>>);
 impl Blacklist {
     /// Parses lines such as `0xffffffff81000000-0xffffffff81000040  name`. Others are left out.
     pub fn parse(text: &str) -> Blacklist {
-        let mut ranges: Vec<Range<u64>> = text.lines().filter_map(range).collect();
+        Blacklist::of(text.lines().filter_map(range).collect())
+    }
+
+    /// The same with more ranges.
+    pub(crate) fn with(self, more: impl IntoIterator<Item = Range<u64>>) -> Blacklist {
+        Blacklist::of(self.0.into_iter().chain(more).collect())
+    }
+
+    fn of(mut ranges: Vec<Range<u64>>) -> Blacklist {
         ranges.sort_by_key(|range| (range.start, range.end));
         // One that lies within another would hide it from a search.
         let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());

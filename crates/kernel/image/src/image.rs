@@ -125,7 +125,29 @@ impl Image {
             memory: vec![Memory { start, bytes: memory }],
         };
         image.read_modules(&mut core);
+        let notified = image.notified_of_breakpoints();
+        image.blacklist = std::mem::take(&mut image.blacklist).with(notified);
         Ok(image)
+    }
+
+    /// Functions that are notified of breakpoints (`die_chain`). Where a jump is to replace several instructions, a breakpoint
+    /// stands there alone for a while; one within the handling of breakpoints would have no end. The kernel forbids
+    /// probes in most of them, but not in `hw_breakpoint_exceptions_notify`, since its own probes do not come that far.
+    fn notified_of_breakpoints(&self) -> Vec<Range<u64>> {
+        let field = |of: &str, path: &str| Some(u64::from(self.types.field(of, path).ok()?.offset));
+        let next = |at: u64, of: &str, path: &str| self.word(at.checked_add(field(of, path)?)?);
+        let mut functions: Vec<u64> =
+            self.symbols.address("hw_breakpoint_exceptions_notify").into_iter().collect();
+        let chain = self.symbols.address("die_chain");
+        let mut node = chain.and_then(|at| next(at, "atomic_notifier_head", "head"));
+        // Longer than any that is in order.
+        for _ in 0..256 {
+            let Some(at) = node.filter(|at| *at != 0) else { break };
+            functions.extend(next(at, "notifier_block", "notifier_call"));
+            node = next(at, "notifier_block", "next");
+        }
+        let range = |at: u64| Some(self.functions.containing(at)?.range.clone());
+        functions.into_iter().filter_map(range).collect()
     }
 
     /// Takes the text of modules in. Those that cannot be read are left out.
