@@ -132,7 +132,7 @@ impl Image {
 
     /// Functions that are notified of breakpoints (`die_chain`). Where a jump is to replace several instructions, a breakpoint
     /// stands there alone for a while; one within the handling of breakpoints would have no end. The kernel forbids
-    /// probes in most of them, but not in `hw_breakpoint_exceptions_notify`, since its own probes do not come that far.
+    /// probes in most of them, but not in `hw_breakpoint_exceptions_notify`, since kprobes do not come that far.
     fn notified_of_breakpoints(&self) -> Vec<Range<u64>> {
         let field = |of: &str, path: &str| Some(u64::from(self.types.field(of, path).ok()?.offset));
         let next = |at: u64, of: &str, path: &str| self.word(at.checked_add(field(of, path)?)?);
