@@ -376,14 +376,14 @@ case_livepatch() {
 }
 
 # Runs stressors of stress-ng, which check what they do; prints the names of those that failed.
-stress() { # --class CLASS | --with STRESSOR
+stress() { # --class CLASS --seq 1 | --STRESSOR 1
     cd /tmp
     # `opcode` executes chance's instructions in user mode, and QEMU 7.2 faults in the kernel by them.
-    stress-ng "$@" --seq 1 --timeout 1 --verify --oomable --maximize --vm-bytes 32m --temp-path /tmp --exclude opcode 2>&1 |
+    stress-ng "$@" --timeout 1 --verify --oomable --maximize --vm-bytes 32m --temp-path /tmp --exclude opcode 2>&1 |
         sed -n 's/.* failed: [0-9]*: *//p; s/.*fail: *\[[0-9]*\] \([a-z0-9-]*\):.*/\1/p' | tr ' ' '\n' | grep '^[a-z]' | sort -u
 }
 
-counted() { # --class CLASS | --with STRESSOR
+counted() { # as `stress`
     fettle kernel count 's*,do_*,vfs_*,__*' -- sh -c ". /cases.sh; stress $* >/tmp/failed" >/tmp/out 2>/tmp/said
     echo $? >/tmp/status
     cat /tmp/failed
@@ -392,14 +392,14 @@ counted() { # --class CLASS | --with STRESSOR
 # All of stress-ng's stressors while thousands of functions are rewritten: what fails then fails without them, too.
 case_stress() { # CLASSES...
     for class in "$@"; do
-        stress --class $class >/tmp/plain
-        counted --class $class >/tmp/counted
+        stress --class $class --seq 1 >/tmp/plain
+        counted --class $class --seq 1 >/tmp/counted
         result stress-$class-counted 0 "$(cat /tmp/status)"
         # Some fail now and then: what is new is tried again, alone, three times without rewritten text and three times with it.
         wrong=
         for name in $(grep -vxFf /tmp/plain /tmp/counted); do
-            plain=$(for i in 1 2 3; do stress --with $name; done | grep -c .)
-            again=$(for i in 1 2 3; do counted --with $name; done | grep -c .)
+            plain=$(for i in 1 2 3; do stress --$name 1; done | grep -c .)
+            again=$(for i in 1 2 3; do counted --$name 1; done | grep -c .)
             echo "$name: failed $plain of 3 times without rewritten text, $again of 3 with it"
             [ "$again" -gt "$((plain + 1))" ] && wrong="$wrong $name"
         done
