@@ -86,6 +86,7 @@ impl Undecoded {
         let reasons = [Reason::Cut, Reason::Quiet, Reason::Unasked].into_iter().chain([
             Reason::Upgraded,
             Reason::Tls,
+            Reason::Compressed,
             Reason::Unknown,
         ]);
         let all = std::iter::once(What::Unseen).chain(reasons.map(What::GivenUp));
@@ -143,6 +144,11 @@ impl What {
             What::GivenUp(Reason::Tls) => (
                 "undecoded_tls",
                 "connections are encrypted, so what they ask is not known; the schema `sockets` \
+                 follows these",
+            ),
+            What::GivenUp(Reason::Compressed) => (
+                "undecoded_compressed",
+                "connections are compressed, so what they ask is not known; the schema `sockets` \
                  follows these",
             ),
             What::GivenUp(Reason::Unknown) => (

@@ -8,7 +8,7 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 24] = [
+pub const SCHEMAS: [(&str, &str); 26] = [
     schema!("asked"),
     schema!("asyncio"),
     schema!("block"),
@@ -23,6 +23,8 @@ pub const SCHEMAS: [(&str, &str); 24] = [
     schema!("locks"),
     schema!("memcached"),
     schema!("messages"),
+    schema!("mysql"),
+    schema!("nats"),
     schema!("pipes"),
     schema!("postgres"),
     schema!("probes"),

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use crate::counts::{Counts, Reason};
-use crate::decoder::{Answer, Ask, Decoder, Input, MARK, Reply, Step};
+use crate::decoder::{Answer, Ask, Decoder, Input, MARK, Open, Reply, Step};
 use crate::message::{Message, NO_REPLY, Side, What};
+use crate::mysql;
 use crate::recognise::recognise;
 
 /// Bytes that are kept of a head that is not whole.
@@ -51,6 +52,8 @@ pub struct Connection {
     answered: bool,
     given_up: bool,
     tries: u32,
+    /// A head that was read alone, before it was known what it is the head of.
+    alone: Option<(Side, Vec<u8>)>,
 }
 
 /// How a lane goes on.
@@ -73,11 +76,25 @@ impl Connection {
         if self.given_up || bytes == 0 {
             return None;
         }
+        let (mut known, mut bytes) = (known, bytes);
+        let joined;
         if self.decoder.is_none() {
+            if let Some((of, mut head)) = self.alone.take()
+                && of == side
+            {
+                bytes = bytes.saturating_add(head.len() as u64);
+                head.extend_from_slice(known);
+                joined = head;
+                known = &joined;
+            }
             match recognise(known) {
                 Ok(decoder) => {
+                    self.asks = Some(if decoder.server_began() { side.other() } else { side });
                     self.decoder = Some(decoder);
-                    self.asks = Some(side);
+                }
+                Err(None) if known.len() == mysql::HEAD && bytes == known.len() as u64 => {
+                    self.alone = Some((side, known.to_vec()));
+                    return None;
                 }
                 Err(Some(reason)) => return Some(self.give_up(reason)),
                 Err(None) => {
@@ -115,9 +132,11 @@ impl Connection {
     fn lose(&mut self, counts: &mut Counts, notify: &mut dyn FnMut(Message<'_>)) {
         let (Some(decoder), Some(asked)) = (&mut self.decoder, self.asks) else { return };
         let protocol = decoder.protocol();
-        let waiting = self.waiting.drain(..).map(|waiting| (waiting.exchange, protocol));
-        for (exchange, protocol) in waiting.chain(decoder.take_open()) {
+        let waiting = self.waiting.drain(..).map(|waiting| waiting.exchange);
+        let waiting = waiting.map(|exchange| Open { exchange, protocol, by_server: false });
+        for Open { exchange, protocol, by_server } in waiting.chain(decoder.take_open()) {
             counts.unanswered += 1;
+            let asked = if by_server { asked.other() } else { asked };
             notify(Message { protocol, exchange, what: What::Unseen { asked } });
         }
     }
@@ -173,6 +192,10 @@ impl Connection {
                 Step::More if missing > 0 || head.len() - at > HEAD => return End::Lost,
                 Step::More => break,
                 Step::Skip(bytes) => (bytes, None),
+                Step::Rest => {
+                    (at, missing) = (head.len(), 0);
+                    break;
+                }
                 Step::Ask(bytes, ask) => {
                     if let Err(end) = self.asked(ask, counts, notify) {
                         return end;

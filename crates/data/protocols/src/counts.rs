@@ -7,6 +7,8 @@ pub enum Reason {
     Unknown,
     /// Encrypted.
     Tls,
+    /// What goes over it is compressed.
+    Compressed,
     /// It goes on with another protocol.
     Upgraded,
     /// Answers come without requests: subscriptions.
@@ -19,9 +21,10 @@ pub enum Reason {
 
 impl Reason {
     /// All.
-    pub const ALL: [Reason; 6] = [
+    pub const ALL: [Reason; 7] = [
         Reason::Unknown,
         Reason::Tls,
+        Reason::Compressed,
         Reason::Upgraded,
         Reason::Unasked,
         Reason::Quiet,
@@ -33,6 +36,7 @@ impl Reason {
         match self {
             Reason::Unknown => "of a protocol that is not known",
             Reason::Tls => "that is encrypted",
+            Reason::Compressed => "that is compressed",
             Reason::Upgraded => "that went on with another protocol",
             Reason::Unasked => "with answers without a question",
             Reason::Quiet => "with questions whose answers may be left out",
@@ -53,7 +57,7 @@ pub struct Counts {
     /// Requests whose answers were not found for that.
     pub unanswered: u64,
     /// Connections that were given up, by reason, as in [`Reason::ALL`].
-    pub given_up: [u64; 6],
+    pub given_up: [u64; 7],
     /// Connections that were forgotten because there were too many.
     pub forgotten: u64,
 }

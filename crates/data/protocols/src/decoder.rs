@@ -81,6 +81,15 @@ pub struct Answer {
     pub needed: bool,
 }
 
+/// A request with a number of its own that is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open {
+    pub exchange: u64,
+    pub protocol: &'static str,
+    /// The server asks, and the client answers.
+    pub by_server: bool,
+}
+
 /// What stands at the beginning of the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -88,6 +97,8 @@ pub enum Step {
     More,
     /// So many that say nothing, or nothing yet.
     Skip(u64),
+    /// All that came at once says nothing, as far as it is known and beyond.
+    Rest,
     /// A request, and how many bytes from here on are known to be its.
     Ask(u64, Ask),
     /// The end of an answer, which comes after so many bytes.
@@ -103,6 +114,11 @@ pub trait Decoder: std::fmt::Debug + Send {
     /// The protocol's name.
     fn protocol(&self) -> &'static str;
 
+    /// Whether the bytes that it was found by are the server's.
+    fn server_began(&self) -> bool {
+        false
+    }
+
     /// Whether a request certainly begins here.
     fn begins(&self, bytes: &[u8]) -> bool;
 
@@ -112,8 +128,8 @@ pub trait Decoder: std::fmt::Debug + Send {
     /// What the server says next. `command` is that of the request that waits longest.
     fn answer(&mut self, input: Input<'_>, command: Option<&str>) -> Step;
 
-    /// Takes out the exchanges with numbers of their own that are not over, and what they are of.
-    fn take_open(&mut self) -> Vec<(u64, &'static str)> {
+    /// Takes out the exchanges with numbers of their own that are not over.
+    fn take_open(&mut self) -> Vec<Open> {
         Vec::new()
     }
 

@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::decoder::{Answer, Ask, Decoder, Input, Step};
+use crate::decoder::{Answer, Ask, Decoder, Input, Open, Step};
 use crate::hpack::Table;
 use crate::text::{begins_like, reported};
 
@@ -244,11 +244,13 @@ impl Decoder for Http2 {
         }
     }
 
-    fn take_open(&mut self) -> Vec<(u64, &'static str)> {
+    fn take_open(&mut self) -> Vec<Open> {
         let protocol = |stream: &Stream| if stream.grpc { "grpc" } else { "http2" };
-        let mut open: Vec<_> = self.streams.drain().map(|(n, s)| (n, protocol(&s))).collect();
-        open.sort_unstable();
-        open
+        let open =
+            |(exchange, stream)| Open { exchange, protocol: protocol(&stream), by_server: false };
+        let mut all: Vec<Open> = self.streams.drain().map(open).collect();
+        all.sort_unstable_by_key(|one| one.exchange);
+        all
     }
 
     fn restart(&mut self) -> bool {

@@ -30,6 +30,8 @@ mod http2;
 mod huffman;
 mod memcached;
 mod message;
+mod mysql;
+mod nats;
 mod postgres;
 mod recognise;
 mod resp;

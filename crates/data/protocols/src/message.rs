@@ -9,10 +9,21 @@ pub enum Side {
     Received,
 }
 
+impl Side {
+    /// The other way.
+    pub(crate) fn other(self) -> Side {
+        match self {
+            Side::Sent => Side::Received,
+            Side::Received => Side::Sent,
+        }
+    }
+}
+
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The protocol: `http1`, `http2`, `grpc`, `postgres`, `redis`, `memcached`.
+    /// The protocol: `http1`, `http2`, `grpc`, `postgres`, `mysql`, `redis`, `memcached`,
+    /// `nats`.
     pub protocol: &'static str,
     /// Number of the exchange on its connection; of HTTP/2 the stream's.
     pub exchange: u64,

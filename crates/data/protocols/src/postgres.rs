@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Read, Step};
-use crate::text::{TEXT, reported, zero_ended};
+use crate::text::{TEXT, named, reported, statement, zero_ended};
 
 /// Codes in place of a version, in messages without a letter.
 const CANCEL: u32 = 80_877_102;
@@ -58,20 +58,6 @@ fn begins(bytes: &[u8]) -> bool {
         (last, at) = (*kind, at + 1 + length as usize);
     }
     at == bytes.len() && matches!(last, b'Q' | b'S' | b'H')
-}
-
-/// The first word of a statement, which says what sort of statement it is.
-fn verb(text: &str) -> String {
-    let word = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').find(|w| !w.is_empty());
-    word.unwrap_or("").to_ascii_uppercase()
-}
-
-fn statement(text: String) -> Ask {
-    Ask { command: verb(&text), text, ..Ask::default() }
-}
-
-fn named(command: &str) -> Ask {
-    Ask { command: command.into(), ..Ask::default() }
 }
 
 impl Postgres {

@@ -2,12 +2,16 @@
 
 use crate::counts::Reason;
 use crate::decoder::Decoder;
-use crate::{http1, http2, memcached, postgres, resp};
+use crate::{http1, http2, memcached, mysql, nats, postgres, resp};
 
 /// The decoder of a connection on which these bytes are the first that are known.
 pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
     if http2::begins(bytes) {
         return Ok(Box::<http2::Http2>::default());
+    }
+    // Before HTTP/1: both have a `CONNECT`.
+    if let Some(nats) = nats::recognise(bytes) {
+        return Ok(Box::new(nats));
     }
     if http1::begins(bytes) {
         return Ok(Box::<http1::Http1>::default());
@@ -20,6 +24,9 @@ pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
     }
     if memcached::binary_begins(bytes) {
         return Ok(Box::<memcached::Binary>::default());
+    }
+    if let Some(mysql) = mysql::recognise(bytes) {
+        return Ok(Box::new(mysql));
     }
     if let Some(postgres) = postgres::recognise(bytes) {
         return Ok(Box::new(postgres));

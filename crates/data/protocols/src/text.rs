@@ -1,5 +1,7 @@
 //! Texts of messages as they are reported: without control characters, and not too long.
 
+use crate::decoder::Ask;
+
 /// Most bytes of a text.
 pub const TEXT: usize = 256;
 
@@ -42,9 +44,43 @@ pub fn words(line: &[u8]) -> Vec<&[u8]> {
     line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect()
 }
 
+/// The first word of a statement, which says what sort of statement it is. Programs put comments before it,
+/// and MySQL's may be for some versions only: `/*!40101 SET …`.
+fn verb(text: &str) -> String {
+    let mut rest = text.trim_start();
+    while let Some(comment) = rest.strip_prefix("/*").filter(|comment| !comment.starts_with('!'))
+        && let Some((_, behind)) = comment.split_once("*/")
+    {
+        rest = behind.trim_start();
+    }
+    let mut words = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let word = words.find(|word| word.starts_with(|c: char| !c.is_ascii_digit()));
+    word.unwrap_or("").to_ascii_uppercase()
+}
+
+/// A request that is a statement.
+pub fn statement(text: String) -> Ask {
+    Ask { command: verb(&text), text, ..Ask::default() }
+}
+
+/// A request of which no more is known than what sort of one it is.
+pub fn named(command: &str) -> Ask {
+    Ask { command: command.into(), ..Ask::default() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comments_before_statements_are_no_words() {
+        let command = |text: &str| statement(text.to_owned()).command;
+        assert_eq!(command(" (select 1)"), "SELECT");
+        assert_eq!(command("/* app='x' */ /**/update t set a = 1"), "UPDATE");
+        assert_eq!(command("/*!40101 SET NAMES utf8 */"), "SET");
+        assert_eq!(command("/* without an end"), "WITHOUT");
+        assert_eq!((command(""), command("7 ")), (String::new(), String::new()));
+    }
 
     #[test]
     fn texts_are_clean_and_short() {

@@ -1,11 +1,13 @@
 """Makes the files in `captured`: what real clients and servers say to each other, read by read.
 
-capture.py FOLDER: starts PostgreSQL, Redis, memcached, nginx (HTTP/1.1 and HTTP/2) and a gRPC server, has
-clients talk to them through a proxy, and writes a line for each read: `>` for what the client said, `<` for
-what the server did, in hexadecimal. A line `=` begins a new connection.
+capture.py FOLDER [NAME...]: starts PostgreSQL, Redis, memcached, nginx (HTTP/1.1 and HTTP/2), a gRPC server,
+MariaDB and NATS, or those that are named, has clients talk to them through a proxy, and writes a line for each
+read: `>` for what the client said, `<` for what the server did, in hexadecimal. A line `=` begins a new connection.
 Needs (Debian): postgresql redis-server memcached nginx curl python3-psycopg2 python3-redis python3-grpcio
+mariadb-server mariadb-client python3-pymysql sysbench openssl nats-server; and PyPI's nats-py
 """
 
+import asyncio
 import os
 import shutil
 import socket
@@ -17,10 +19,12 @@ import time
 from concurrent import futures
 
 import grpc
+import nats as nats_py
 import psycopg2
+import pymysql
 import redis
 
-out = sys.argv[1]
+out = os.path.abspath(sys.argv[1])
 os.makedirs(out, exist_ok=True)
 scratch = tempfile.mkdtemp()
 running = []
@@ -63,13 +67,14 @@ class Proxy:
             server = socket.create_connection(("127.0.0.1", self.server))
             for s in (client, server):
                 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.lines.append("=")
+            lines = ["="]
+            self.lines.append(lines)
             for sign, a, b in ((">", client, server), ("<", server, client)):
-                threading.Thread(target=self.forward, args=(sign, a, b), daemon=True).start()
+                threading.Thread(target=self.forward, args=(lines, sign, a, b), daemon=True).start()
 
-    def forward(self, sign, a, b):
+    def forward(self, lines, sign, a, b):
         while data := a.recv(65536):
-            self.lines.append(f"{sign} {data.hex()}")
+            lines.append(f"{sign} {data.hex()}")
             b.sendall(data)
         try:
             b.shutdown(socket.SHUT_WR)
@@ -79,7 +84,7 @@ class Proxy:
     def write(self):
         time.sleep(0.2)
         with open(f"{out}/{self.name}", "w") as file:
-            file.write("\n".join(self.lines) + "\n")
+            file.writelines(f"{line}\n" for lines in self.lines for line in lines)
 
 
 def postgres():
@@ -233,9 +238,137 @@ def grpc_():
     proxy.write()
 
 
+def mysql():
+    port, data = free_port(), f"{scratch}/mysql"
+    os.chmod(scratch, 0o755)
+    subprocess.run(["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=mysql",
+                    "--auth-root-authentication-method=normal"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=test",
+                    "-keyout", f"{scratch}/key", "-out", f"{scratch}/cert"], check=True, stderr=subprocess.DEVNULL)
+    os.chmod(f"{scratch}/key", 0o644)
+    start("mariadbd", "--no-defaults", f"--datadir={data}", "--user=mysql", f"--port={port}", "--bind-address=127.0.0.1",
+          f"--socket={data}/socket", "--skip-name-resolve", f"--ssl-key={scratch}/key", f"--ssl-cert={scratch}/cert")
+    proxy = Proxy("mysql", port)
+    proxy.lines.clear()
+    on = {"host": "127.0.0.1", "port": proxy.port, "user": "root", "autocommit": True, "read_timeout": 5}
+    setup = pymysql.connect(host="127.0.0.1", port=port, user="root")
+    for text in ("CREATE DATABASE shop", "CREATE USER buyer@'127.0.0.1' IDENTIFIED BY 'secret'",
+                 "GRANT ALL ON shop.* TO buyer@'127.0.0.1'"):
+        setup.cursor().execute(text)
+    setup.close()
+    db = pymysql.connect(**on, database="shop", client_flag=pymysql.constants.CLIENT.MULTI_STATEMENTS, local_infile=True)
+    cursor = db.cursor()
+    os.chdir(scratch)
+    with open("rows.csv", "w") as rows:
+        rows.write("".join(f"{n},{'z' * 20}\n" for n in range(21, 41)))
+    for text in ("CREATE TABLE t (a int, b text)", "INSERT INTO t SELECT seq, repeat('x', 30) FROM seq_1_to_20",
+                 "SELECT * FROM t", "SELECT * FROM t WHERE a > 100", "SELECT nothing FROM t", "SELECT 1; UPDATE t SET b = 'y'; SELECT a FROM t LIMIT 3",
+                 "CREATE PROCEDURE p() BEGIN SELECT 1; SELECT 2; END", "CALL p()",
+                 "LOAD DATA LOCAL INFILE 'rows.csv' INTO TABLE t FIELDS TERMINATED BY ','"):
+        try:
+            cursor.execute(text)
+            while cursor.nextset():
+                pass
+        except pymysql.Error:
+            pass
+    db.ping()
+    db.select_db("mysql")
+    db.close()
+    # What is prepared, with and without a cursor; and commands that libraries do not send by themselves.
+    db = pymysql.connect(**on, database="shop")
+
+    def command(code, body, packets=1):
+        db._execute_command(code, body)
+        for _ in range(packets):
+            db._read_packet()
+
+    command(0x16, b"SELECT a, b FROM t WHERE a < ?", 6)
+    execute = (1).to_bytes(4, "little") + b"%c" + (1).to_bytes(4, "little") + b"\0\1\3\0" + (4).to_bytes(4, "little")
+    command(0x17, execute.replace(b"%c", b"\0"), 8)
+    command(0x17, execute.replace(b"%c", b"\1"), 4)
+    command(0x1C, bytes([1, 0, 0, 0, 2, 0, 0, 0]), 3)
+    command(0x1A, bytes([1, 0, 0, 0]))
+    command(0x18, bytes([1, 0, 0, 0, 0, 0]) + b"5", 0)
+    command(0x19, bytes([1, 0, 0, 0]), 0)
+    command(0x16, b"UPDATE t SET b = 'w'", 1)
+    command(0x17, (2).to_bytes(4, "little") + b"\0\1\0\0\0")
+    for code, body, packets in ((0x09, b"", 1), (0x04, b"t\0", 3), (0x1B, b"\1\0", 1), (0x1F, b"", 1), (0x0E, b"", 1)):
+        command(code, body, packets)
+    try:
+        command(0x16, b"SELECT FROM")
+    except pymysql.Error:
+        pass
+    db.close()
+    try:
+        pymysql.connect(**{**on, "user": "buyer", "password": "wrong"})
+    except pymysql.Error:
+        pass
+    pymysql.connect(**{**on, "user": "buyer", "password": "secret"}, database="shop").close()
+    # Without an EOF behind columns.
+    db = pymysql.connect(**on, database="shop", client_flag=1 << 24)
+    command(0x03, b"SELECT a FROM t WHERE a < 4", 6)
+    command(0x03, b"SELECT a FROM t WHERE a > 100", 3)
+    command(0x16, b"SELECT a, b FROM t WHERE a < ?", 4)
+    command(0x17, execute.replace(b"%c", b"\0"), 7)
+    command(0x17, execute.replace(b"%c", b"\1"), 4)
+    command(0x1C, bytes([1, 0, 0, 0, 2, 0, 0, 0]), 3)
+    db.close()
+    # The library in C.
+    at = ["-h127.0.0.1", f"-P{proxy.port}"]
+    client = ["mariadb", "--no-defaults", *at, "-uroot", "shop"]
+    subprocess.run([*client, "--skip-ssl", "-e", "SELECT a FROM t LIMIT 2; DELETE FROM t WHERE a = 1; SELECT b FROM u; SELECT 1"],
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    bench = ["sysbench", "oltp_read_write", "--mysql-host=127.0.0.1", f"--mysql-port={proxy.port}", "--mysql-user=root",
+             "--mysql-db=shop", "--tables=1", "--table-size=10", "--range_size=3", "--events=2", "--threads=1"]
+    subprocess.run([*bench, "prepare"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*bench, "run"], check=True, stdout=subprocess.DEVNULL)
+    for more in (["--compress", "--skip-ssl"], ["--ssl"]):
+        subprocess.run([*client, *more, "-e", "SELECT 1"], check=True, stdout=subprocess.DEVNULL)
+    proxy.write()
+
+
+def nats():
+    port = free_port()
+    start("nats-server", "-a", "127.0.0.1", "-p", str(port))
+    proxy = Proxy("nats", port)
+    proxy.lines.clear()
+
+    async def talk():
+        at = f"nats://127.0.0.1:{proxy.port}"
+        server = await nats_py.connect(at)
+
+        async def answer(message):
+            await message.respond(message.data * 2)
+
+        async def ignore(_):
+            pass
+
+        await server.subscribe("shop.price", "workers", answer)
+        await server.subscribe("shop.news", cb=ignore)
+        await server.flush()
+        client = await nats_py.connect(at)
+        for n in range(3):
+            await client.request("shop.price", b"%d\r\nPUB x 1" % n)
+        await client.request("shop.price", b"with headers", headers={"Trace": "7"})
+        await asyncio.gather(*(client.request("shop.price", b"%d" % n) for n in range(3)))
+        await client.publish("shop.news", b"n" * 5000)
+        try:
+            await client.request("shop.missing", b"")
+        except nats_py.errors.NoRespondersError:
+            pass
+        # It is on the way when the connection ends.
+        await client.publish("shop.lost", b"", reply="shop.never")
+        await client.drain()
+        await server.close()
+
+    asyncio.run(talk())
+    proxy.write()
+
+
+ALL = {"postgres": postgres, "redis": redis_, "memcached": memcached, "http": http, "grpc": grpc_, "mysql": mysql, "nats": nats}
 try:
-    for what in (postgres, redis_, memcached, http, grpc_):
-        what()
+    for name in sys.argv[2:] or ALL:
+        ALL[name]()
 finally:
     for process in running:
         process.terminate()

@@ -34,7 +34,8 @@ fn line(connection: u64, message: Message<'_>) -> String {
     let Message { protocol, exchange, what } = message;
     match what {
         What::Ask { command, text } => {
-            format!("{connection} {protocol} {exchange} asks {command}: {text}")
+            let line = format!("{connection} {protocol} {exchange} asks {command}: {text}");
+            line.trim_end().to_owned()
         }
         What::Answer { ok, status } => {
             let how = if ok { "ok" } else { "failed" };
@@ -68,7 +69,8 @@ fn in_pieces(reads: &[Read], size: usize) -> Vec<Read> {
     reads.iter().flat_map(pieces).collect()
 }
 
-const NAMES: [&str; 6] = ["grpc", "http1", "http2", "memcached", "postgres", "redis"];
+const NAMES: [&str; 8] =
+    ["grpc", "http1", "http2", "memcached", "mysql", "nats", "postgres", "redis"];
 
 /// `FETTLE_BLESS=1 cargo test` writes what is reported; look at the difference.
 #[test]
@@ -252,4 +254,192 @@ fn after_missing_bytes_nothing_is_paired_wrongly() {
     ];
     assert_eq!(lines, expected);
     assert_eq!((connections.counts().out_of_step, connections.counts().unanswered), (1, 1));
+}
+
+/// The packets of a read, as MariaDB reads them: heads by calls of their own.
+fn packet_by_packet(read: &Read) -> Vec<Read> {
+    let (connection, side, bytes) = read;
+    let (mut rest, mut reads) = (bytes.as_slice(), Vec::new());
+    while let [a, b, c, ..] = rest {
+        let (packet, behind) = rest.split_at(4 + u32::from_le_bytes([*a, *b, *c, 0]) as usize);
+        let (head, body) = packet.split_at(4);
+        reads.push((*connection, *side, head.to_vec()));
+        reads.push((*connection, *side, body.to_vec()));
+        rest = behind;
+    }
+    reads.retain(|(.., bytes)| !bytes.is_empty());
+    reads
+}
+
+/// MariaDB's server reads heads alone, and a recording may begin when clients have long logged in: the
+/// same is reported, but for the login.
+#[test]
+fn an_old_connection_of_mysql_is_known_by_its_commands() {
+    let without_number = |line: &String| {
+        let mut words = line.splitn(4, ' ');
+        let [connection, protocol, _, rest] = std::array::from_fn(|_| words.next().unwrap());
+        format!("{connection} {protocol} {rest}")
+    };
+    // Others have nothing but a login.
+    let all: Vec<Read> =
+        reads("mysql").into_iter().filter(|read| [1, 2, 5, 6, 7, 8].contains(&read.0)).collect();
+    let (whole, _) = reported(&all, usize::MAX);
+    let whole: Vec<String> = whole.iter().map(without_number).collect();
+    let by_heads: Vec<Read> = all.iter().flat_map(packet_by_packet).collect();
+    let (lines, _) = reported(&by_heads, usize::MAX);
+    assert_eq!(lines.iter().map(without_number).collect::<Vec<_>>(), whole);
+    let is_login = |n: usize| {
+        (0..3).any(|before| n == before || (n >= before && all[n - before].0 != all[n].0))
+    };
+    let old: Vec<Read> = (0..all.len()).filter(|n| !is_login(*n)).map(|n| all[n].clone()).collect();
+    let mut late = whole.clone();
+    // What is said is the same, but for logins and what answers them.
+    let logins: Vec<usize> = (0..late.len()).filter(|n| late[*n].contains("asks LOGIN")).collect();
+    for login in logins.into_iter().rev() {
+        late.drain(login..login + 2);
+    }
+    assert!(late.len() + 12 == whole.len(), "{} of {}", late.len(), whole.len());
+    for reads in [old.clone(), old.iter().flat_map(packet_by_packet).collect()] {
+        let (lines, connections) = reported(&reads, usize::MAX);
+        assert_eq!(lines.iter().map(without_number).collect::<Vec<_>>(), late);
+        assert_eq!(connections.counts().out_of_step, 0);
+    }
+}
+
+/// A packet of MySQL's.
+fn packet(number: u8, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u32).to_le_bytes();
+    [&length[..3], &[number], body].concat()
+}
+
+/// What no client or server at hand says: packets that go on in the next, files of many packets, progress,
+/// attributes of queries, and the end of a connection without a question.
+#[test]
+fn rare_packets_of_mysql() {
+    const LONG: usize = 0xff_ffff;
+    let ok = |number| packet(number, &[0, 0, 0, 2, 0, 0, 0]);
+    let query = |text: &str| packet(0, &[b"\x03", text.as_bytes()].concat());
+    let long = format!("SELECT '{}'", "x".repeat(LONG - 10));
+    let (first, rest) = long.split_at(LONG - 1);
+    let column = packet(2, b"\x03def\0\0\0\x01x\0\x0c!\0\x40\0\0\0\xfd\0\0\0\0\0");
+    let end = |number| packet(number, &[0xfe, 0, 0, 2, 0]);
+    let mut rows = packet(4, &vec![b'y'; LONG]);
+    // What goes on begins as an error would.
+    rows.extend(packet(5, b"\xff\x10\0no"));
+    let mut file: Vec<u8> =
+        (0..600_u32).flat_map(|n| packet((n + 2) as u8, b"\x03SELECT")).collect();
+    file.extend(packet(90, b""));
+    let said: Vec<(bool, Vec<u8>)> = vec![
+        (true, [query(first), packet(1, rest.as_bytes())].concat()),
+        (false, [packet(1, &[1]), column, end(3), rows, end(6)].concat()),
+        (true, query("\0\x01SELECT 2")),
+        (false, ok(1)),
+        (true, query("\x01\x01\0\x01\x08\0\x01nvalueSELECT 3")),
+        (false, ok(1)),
+        (true, query("LOAD DATA LOCAL INFILE 'x' INTO TABLE y")),
+        (false, packet(1, b"\xfbx")),
+        (true, file),
+        (false, ok(91)),
+        (true, query("ALTER TABLE y FORCE")),
+        (false, packet(1, b"\xff\xff\xff\x01\x01\x02\x10\x27\x00\x05stage")),
+        (
+            false,
+            [packet(1, b"\xff\x10\x27\x23HY000no"), packet(0, b"\xff\x86\x07\x2308S01killed")]
+                .concat(),
+        ),
+    ];
+    let reads: Vec<Read> = said
+        .into_iter()
+        .map(|(asks, bytes)| (1, if asks { Side::Received } else { Side::Sent }, bytes))
+        .collect();
+    let (lines, _) = reported(&reads, usize::MAX);
+    let cut = format!("1 mysql 0 asks SELECT: SELECT '{}…", "x".repeat(248));
+    let expected = [
+        cut.as_str(),
+        "1 mysql 0 answered ok: 1 rows",
+        "1 mysql 1 asks SELECT: SELECT 2",
+        "1 mysql 1 answered ok: OK",
+        "1 mysql 2 asks QUERY:",
+        "1 mysql 2 answered ok: OK",
+        "1 mysql 3 asks LOAD: LOAD DATA LOCAL INFILE 'x' INTO TABLE y",
+        "1 mysql 3 answered ok: OK",
+        "1 mysql 4 asks ALTER: ALTER TABLE y FORCE",
+        "1 mysql 4 answered failed: 10000 no",
+    ];
+    assert_eq!(lines, expected);
+    // What begins in bytes that are missing is not made up.
+    assert_eq!(reported(&reads[..1], 300).0, [cut.as_str(), "1 mysql 0 is not seen"]);
+}
+
+/// Either end of NATS may ask. Where bytes are missing, what waits at either end is not seen; a server's
+/// first line may be cut, for it waits for the client then.
+#[test]
+fn both_ends_of_nats_ask() {
+    let mut connections = Connections::new();
+    let mut lines = Vec::new();
+    let mut say = |side, bytes: &[u8], missing: u64| {
+        let mut notify = |message: Message<'_>| {
+            if let What::Unseen { asked } = message.what {
+                lines.push(format!("{} was asked by {asked:?}", message.exchange));
+            } else {
+                lines.push(line(1, message));
+            }
+        };
+        connections.transfer(1, side, bytes, bytes.len() as u64 + missing, &mut notify)
+    };
+    // The client's end is looked at.
+    let mut says = |bytes: &str| say(Side::Sent, bytes.replace('\n', "\r\n").as_bytes(), 0);
+    assert_eq!(says("CONNECT {}\nSUB work 7\nPING\npub orders _INBOX.a 2\nhi\n"), None);
+    assert_eq!(says("PUB orders _INBOX.b 0\n\n"), None);
+    assert_eq!(says("PUB $JS.API.CONSUMER.MSG.NEXT.s.d _INBOX.d 1\n1\n"), None);
+    let mut hears =
+        |bytes: &str, missing| say(Side::Received, bytes.replace('\n', "\r\n").as_bytes(), missing);
+    assert_eq!(hears("+OK\nPONG\nMSG work 7 _INBOX.c 5\n", 7), None);
+    // It goes to two subscriptions.
+    assert_eq!(hears("MSG work 8 _INBOX.c 5\nhello\n-ERR 'no'\n", 0), None);
+    let headers = "NATS/1.0 404 No Messages\n\n";
+    let bytes = headers.replace('\n', "\r\n").len();
+    assert_eq!(hears(&format!("HMSG _INBOX.a 1 {bytes} {bytes}\n{headers}\n"), 0), None);
+    assert_eq!(hears("MSG _INBOX.a 1 4\nlate\n", 0), None);
+    assert_eq!(hears("MSG x 7 9", 40), Some(fettle_protocols::Reason::Cut));
+    let expected = [
+        "1 nats 0 asks PUB: orders",
+        "1 nats 1 asks PUB: orders",
+        "1 nats 2 asks PUB: $JS.API.CONSUMER.MSG.NEXT.s.d",
+        "1 nats 2 is not answered",
+        "1 nats 3 asks MSG: work",
+        "1 nats 4 asks MSG: work",
+        "1 nats 4 is not answered",
+        "1 nats 0 answered failed: 404 No Messages",
+        "1 was asked by Sent",
+        "3 was asked by Received",
+    ];
+    assert_eq!(lines, expected);
+
+    let mut quiet = |_: Message<'_>| panic!("a message");
+    let greeting = b"INFO {\"tls_required\":true,";
+    assert_eq!(connections.transfer(2, Side::Received, greeting, 400, &mut quiet), None);
+    let hello = [0x16, 3, 1, 2, 0, 1];
+    let tls = connections.transfer(2, Side::Sent, &hello, 517, &mut quiet);
+    assert_eq!(tls, Some(fettle_protocols::Reason::Tls));
+}
+
+/// Questions that never get an answer take no more memory than so much.
+#[test]
+fn places_for_answers_are_not_without_end() {
+    let mut connections = Connections::new();
+    let mut over = 0;
+    for n in 0..20_000 {
+        let text = format!("PUB a _INBOX.{n} 0\r\n\r\n");
+        let mut notify =
+            |message: Message<'_>| over += i32::from(!matches!(message.what, What::Ask { .. }));
+        let bytes = text.len() as u64;
+        if let Some(reason) =
+            connections.transfer(1, Side::Sent, text.as_bytes(), bytes, &mut notify)
+        {
+            assert_eq!((reason, n, over), (fettle_protocols::Reason::Quiet, 1 << 14, 1 << 14));
+            return;
+        }
+    }
+    panic!("none was given up");
 }
