@@ -1,21 +1,11 @@
 //! What Prometheus reads: how the groups stand, and what tuning has come to.
-//!
-//! The port is of the loopback interface, which all users of the machine reach, so a reader shows a
-//! token: `authorization: { credentials_file: … }` in Prometheus' configuration.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
-use axum::Router;
-use axum::extract::State as Shared;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::IntoResponse;
-use axum::routing::get;
+use fettle_metrics::{AmountCounter, AmountGauge, Labels, LocalAddress, labels};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -23,14 +13,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::fleet::{Act, Fleet, State};
-
-const TOKEN_BYTES: usize = 16;
-
-type Labels = Vec<(String, String)>;
-
-fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
-    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
-}
 
 /// The text of the metrics. `busy_seconds` is the CPU time that tuning has taken so far.
 ///
@@ -40,13 +22,13 @@ fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
 pub fn text(fleet: &Fleet, busy_seconds: f64) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix("fettle_tuned");
     let groups = Family::<Labels, Gauge>::default();
-    let ratio = Family::<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
+    let ratio = Family::<Labels, AmountGauge>::default();
     let verdicts = Family::<Labels, Counter>::default();
     let undone = Family::<Labels, Counter>::default();
     let failed_checks = Family::<Labels, Counter>::default();
     let failed = Family::<Labels, Counter>::default();
-    let pause = Family::<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
-    let busy = Counter::<f64, std::sync::atomic::AtomicU64>::default();
+    let pause = Family::<Labels, AmountGauge>::default();
+    let busy = AmountCounter::default();
     busy.inc_by(busy_seconds);
     let rule_of = |number: usize| fleet.rules()[number].name.as_str();
     let mut counts: BTreeMap<(&str, &str), i64> = BTreeMap::new();
@@ -98,68 +80,29 @@ pub fn text(fleet: &Fleet, busy_seconds: f64) -> Result<String, std::fmt::Error>
     Ok(text)
 }
 
-/// What a reader is shown, and the token that it needs.
-#[derive(Debug)]
-struct Page {
-    text: RwLock<String>,
-    token: String,
-}
-
-/// The port that metrics are read from.
-#[derive(Clone, Debug)]
-pub struct Metrics(Arc<Page>);
+/// The port that metrics are read from, and what it shows.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics(Arc<RwLock<String>>);
 
 impl Metrics {
-    /// Listens, and answers in a thread of its own as long as this process lives. The token is written
-    /// to a file that only its owner can read.
+    /// Listens, and answers in a thread of its own as long as this process lives. The token that readers
+    /// need is written to a file that only its owner can read.
     ///
     /// # Errors
     ///
     /// When the port is taken, or the file cannot be written.
-    pub fn serve(address: SocketAddr, token_file: &Path) -> io::Result<Metrics> {
-        let mut bytes = [0; TOKEN_BYTES];
-        getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-        let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let listener = std::net::TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        // One that is there may be readable for others.
-        let _ = std::fs::remove_file(token_file);
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(token_file)?;
-        file.write_all(token.as_bytes())?;
-        let page = Arc::new(Page { text: RwLock::default(), token });
-        let router = Router::new().route("/metrics", get(answer)).with_state(Arc::clone(&page));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                let listener = tokio::net::TcpListener::from_std(listener)?;
-                axum::serve(listener, router).await
-            })
-        })?;
-        Ok(Metrics(page))
+    pub fn serve(address: LocalAddress, token_file: &Path) -> io::Result<Metrics> {
+        let metrics = Metrics::default();
+        let shown = Arc::clone(&metrics.0);
+        let text = move || shown.read().map(|text| text.clone()).unwrap_or_default();
+        fettle_metrics::serve(address.listen()?, token_file, text)?;
+        Ok(metrics)
     }
 
     /// What is shown from now on.
     pub fn show(&self, text: String) {
-        if let Ok(mut shown) = self.0.text.write() {
+        if let Ok(mut shown) = self.0.write() {
             *shown = text;
         }
     }
-}
-
-async fn answer(Shared(page): Shared<Arc<Page>>, headers: HeaderMap) -> impl IntoResponse {
-    const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let shown = shown.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-    if !is_same(shown.trim(), &page.token) {
-        return (StatusCode::UNAUTHORIZED, [(header::CONTENT_TYPE, "text/plain")], String::new());
-    }
-    let text = page.text.read().map(|text| text.clone()).unwrap_or_default();
-    (StatusCode::OK, [(header::CONTENT_TYPE, TYPE)], text)
-}
-
-/// Compares in a time that does not depend on where they differ.
-fn is_same(shown: &str, token: &str) -> bool {
-    let pairs = shown.bytes().zip(token.bytes());
-    shown.len() == token.len() && pairs.fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

@@ -41,7 +41,7 @@ pub struct Rules {
 #[serde(deny_unknown_fields, default)]
 pub struct DaemonRules {
     /// The address of the metrics; it must be of the loopback interface. None if it is not given.
-    pub metrics: Option<std::net::SocketAddr>,
+    pub metrics: Option<fettle_metrics::LocalAddress>,
     /// Time between two looks for processes.
     #[serde(deserialize_with = "time")]
     pub look: Duration,
@@ -254,11 +254,6 @@ impl Rules {
     /// As text, with line and column where there is one.
     pub fn parse(text: &str) -> Result<Rules, String> {
         let rules: Rules = toml::from_str(text).map_err(|error| error.to_string())?;
-        if let Some(address) = rules.daemon.metrics.filter(|address| !address.ip().is_loopback()) {
-            return Err(format!(
-                "metrics = \"{address}\": the address must be of this machine alone (127.0.0.1 or [::1])"
-            ));
-        }
         if rules.rules.is_empty() {
             return Err("it has no [[rule]]: nothing would ever be tuned".to_owned());
         }
