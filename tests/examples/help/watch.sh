@@ -1,4 +1,5 @@
 # instead: $(pgrep -o nginx) => $(cat pid) --state state --duration 300ms
+# instead: 127.0.0.1:9818 => 127.0.0.1:0
 # instead: --history => --history --state state
 (sleep 60 & echo $! > pid)
 cat > web.rules <<'R'
@@ -6,4 +7,5 @@ rule stuck  { worker of "nginx" spins 3ms without progress -> keep evidence, res
 rule dead   { process of "app" waits in a cycle -> keep evidence, signal TERM at most 1 in 1m }
 rule asleep { worker of "nginx" sleeps 5ms while it holds bytes -> run "logger asleep" }
 rule beat   { scalar "web.ticks" of process of "web" still for 4ms -> signal USR1 }
+rule told   { process of "db" waits in a cycle -> webhook "http://127.0.0.1:9000/hung" }
 R

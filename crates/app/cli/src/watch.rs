@@ -10,10 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use fettle_trace::rfc3339;
-use fettle_watch::journal::{self, Entry};
+use fettle_watch::journal::{self, Entry, Line, Sent};
 use fettle_watch::look::Look;
 use fettle_watch::{
-    Action, Finding, Judge, Notice, Rule, Watcher, WatcherOptions, Why, parse, recording,
+    Action, Finding, Judge, LocalAddress, Notice, Rule, Watcher, WatcherOptions, Why, parse,
+    recording,
 };
 use serde_json::json;
 
@@ -26,6 +27,7 @@ use fettle_types::{Pid, Tid, parse_time};
   fettle watch web.rules --check
   fettle watch web.rules -p $(pgrep -o nginx)              says what it would do
   fettle watch web.rules -p $(pgrep -o nginx) --act        and does it
+  fettle watch web.rules -p $(pgrep -o nginx) --act --metrics 127.0.0.1:9818
   fettle watch web.rules -p $(pgrep -o nginx) --record looks.jsonl
   fettle watch web.rules --replay looks.jsonl              tries rules on what was seen
   fettle watch --history
@@ -35,6 +37,7 @@ A file of rules:
   rule dead   { process of \"app\" waits in a cycle -> keep evidence, signal TERM at most 1 in 1m }
   rule asleep { worker of \"nginx\" sleeps 5ms while it holds bytes -> run \"logger asleep\" }
   rule beat   { scalar \"web.ticks\" of process of \"web\" still for 4ms -> signal USR1 }
+  rule told   { process of \"db\" waits in a cycle -> webhook \"http://127.0.0.1:9000/hung\" }
 
 Exit status: 0 nothing found; 1 a rule held; 2 error.")]
 pub struct WatchArgs {
@@ -59,6 +62,9 @@ pub struct WatchArgs {
     /// Also write what is seen to this file, for --replay; it must not exist
     #[arg(long, value_name = "FILE", requires = "pid")]
     record: Option<PathBuf>,
+    /// Let Prometheus read metrics at this address of this machine; a port alone is one of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "pid")]
+    metrics: Option<LocalAddress>,
     /// Try the rules on what an earlier watcher saw
     #[arg(long, value_name = "FILE", conflicts_with = "pid")]
     replay: Option<PathBuf>,
@@ -122,6 +128,7 @@ fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<E
         tick: args.tick,
         state,
         record: args.record.clone(),
+        metrics: args.metrics,
     };
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
     let mut watcher = Watcher::new(rules, options)?;
@@ -203,18 +210,22 @@ fn history(journal: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     }
     let entries = journal::read(journal)
         .with_context(|| format!("cannot read the journal {}", journal.display()))?;
-    for entry in entries {
-        let text = match as_json {
-            true => format!("{}\n", serde_json::to_string(&entry)?),
-            false => format!(
-                "{}  {}",
-                rfc3339(entry.at_ms.saturating_mul(1_000_000)),
-                found(&entry, &entry.rule, !entry.done.is_empty())
-            ),
+    for line in entries {
+        let text = match (&line, as_json) {
+            (_, true) => format!("{}\n", serde_json::to_string(&line)?),
+            (Line::Found(entry), false) => {
+                at(entry.at_ms) + &found(entry, &entry.rule, !entry.done.is_empty())
+            }
+            (Line::Sent(of), false) => at(of.at_ms) + &sent(of),
         };
         output::print(&text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// When a line of the journal was found, before what it says.
+fn at(ms: u64) -> String {
+    format!("{}  ", rfc3339(ms.saturating_mul(1_000_000)))
 }
 
 fn ms(ns: u64) -> String {
@@ -229,7 +240,16 @@ fn shown(notice: &Notice, rules: &[String], acts: bool) -> String {
             let how = if acts { "" } else { "; nothing is done: --act does what the rules say" };
             format!("watching {} by {}{how}\n", names.join(", "), plural_rules(rules.len()))
         }
+        Notice::Metrics { address, token_file } => format!(
+            "metrics at http://{address}/metrics for readers with the token in {}\n",
+            token_file.display()
+        ),
         Notice::Found(entry) => found(entry, &rules[entry.finding.rule], acts),
+        Notice::WouldSend { webhook, message } => {
+            let message = serde_json::to_string(message).unwrap_or_default();
+            format!("  would send to {webhook}: {message}\n")
+        }
+        Notice::Sent(of) => sent(of),
         Notice::Replaced { rule, old, new, found_after_ns, after_ns } => format!(
             "{rule}: process {new} has taken the place of {old}: found {} after the last progress, new worker \
              ready after {}\n",
@@ -251,6 +271,7 @@ fn found(entry: &Entry, rule: &str, acts: bool) -> String {
             Action::Signal { name, .. } => format!("signal {name}"),
             Action::RestartKill => "killed, for its parent to start another".to_owned(),
             Action::Run(command) => format!("run {command:?}"),
+            Action::Webhook(url) => format!("webhook {url}"),
             Action::Log => continue,
         };
         text += &match (&done.error, &done.result) {
@@ -263,6 +284,20 @@ fn found(entry: &Entry, rule: &str, acts: bool) -> String {
         text += "  nothing was done\n";
     }
     text
+}
+
+/// What became of a webhook's message.
+fn sent(sent: &Sent) -> String {
+    let Sent { rule, webhook, attempts, status, error, .. } = sent;
+    let tried = match attempts {
+        0 => String::new(),
+        n => format!(" after {}", output::plural(u64::from(*n), "attempt", "attempts")),
+    };
+    match (status, error) {
+        (Some(status), _) => format!("{rule}: webhook {webhook}: taken ({status}){tried}\n"),
+        (None, Some(why)) => format!("{rule}: webhook {webhook}: not taken{tried}: {why}\n"),
+        (None, None) => format!("{rule}: webhook {webhook}: not taken{tried}\n"),
+    }
 }
 
 /// What was seen, as the rest of a sentence.
@@ -297,7 +332,15 @@ fn json_line(notice: &Notice) -> String {
             "kind": "watching",
             "processes": processes.iter().map(|(name, pid)| json!({ "program": name, "pid": pid })).collect::<Vec<_>>(),
         }),
+        Notice::Metrics { address, token_file } => {
+            let token_file = token_file.display().to_string();
+            json!({ "kind": "metrics", "address": address.to_string(), "token_file": token_file })
+        }
         Notice::Found(entry) => json!({ "kind": "found", "entry": entry }),
+        Notice::WouldSend { webhook, message } => {
+            json!({ "kind": "would-send", "webhook": webhook, "message": message })
+        }
+        Notice::Sent(sent) => json!({ "kind": "sent", "sent": sent }),
         Notice::Replaced { rule, old, new, found_after_ns, after_ns } => json!({
             "kind": "replaced", "rule": rule, "old": old, "new": new,
             "found_after_ns": found_after_ns, "after_ns": after_ns,

@@ -209,3 +209,82 @@ fn a_deadlock_is_found_and_its_process_signalled() {
     use std::os::unix::process::ExitStatusExt;
     assert_eq!(process.0.wait().unwrap().signal(), Some(15));
 }
+
+#[test]
+fn a_webhook_is_told_and_metrics_are_read() {
+    let folder = TempDir::new().unwrap();
+    let (server, port) = server();
+    let receiver = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hung", receiver.local_addr().unwrap());
+    let rules = format!(
+        "rule stuck {{ worker of {:?} spins exactly 50ms without progress -> webhook \"{url}\" }}",
+        python()
+    );
+    let more = ["--act", "--metrics", "127.0.0.1:0"];
+    let (_watcher, mut out) = watch(folder.path(), &rules, server.0.id(), &more);
+    assert_eq!(next(&mut out)["kind"], "watching");
+    let metrics = next(&mut out);
+    let _hung = ask(port, b"spin");
+    let (mut stream, _) = receiver.accept().unwrap();
+    let (mut request, mut bytes) = (String::new(), [0; 4096]);
+    while !request.contains("\"done\":") {
+        let n = stream.read(&mut bytes).unwrap();
+        assert!(n > 0, "{request}");
+        request.push_str(std::str::from_utf8(&bytes[..n]).unwrap());
+    }
+    assert!(request.contains("\"rule\":\"stuck\""), "{request}");
+    stream.write_all(b"HTTP/1.1 204 Fine\r\n\r\n").unwrap();
+    drop(stream);
+    assert_eq!(next(&mut out)["kind"], "found");
+    let sent = next(&mut out);
+    assert_eq!((&sent["kind"], &sent["sent"]["status"]), (&"sent".into(), &204.into()), "{sent}");
+
+    let token = folder.path().join(metrics["token_file"].as_str().unwrap());
+    let token = std::fs::read_to_string(token).unwrap();
+    let mut stream = TcpStream::connect(metrics["address"].as_str().unwrap()).unwrap();
+    let header = format!("Connection: close\r\nAuthorization: Bearer {token}");
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n").unwrap();
+    let text = answer(stream);
+    assert!(text.contains("fettle_watch_webhooks_total{result=\"taken\"} 1\n"), "{text}");
+}
+
+#[test]
+fn webhooks_are_checked_and_said_before_they_are_sent() {
+    let folder = TempDir::new().unwrap();
+    let fettle = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fettle"));
+        let out = command.current_dir(folder.path()).args(arguments).output().unwrap();
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        (out.status.code(), text(&out.stdout), text(&out.stderr))
+    };
+    let rule = |url: &str| {
+        let text = format!("rule a {{ process of \"x\" waits in a cycle -> webhook {url:?} }}");
+        std::fs::write(folder.path().join("rules"), text).unwrap();
+    };
+    rule("https://example.org/");
+    let (status, _, said) = fettle(&["watch", "rules", "--check"]);
+    assert!(status == Some(2) && said.contains("rules:1:53") && said.contains("https"), "{said}");
+    rule("http://127.0.0.1:9000/");
+    assert_eq!(fettle(&["watch", "rules", "--check"]).0, Some(0));
+    let pid = std::process::id().to_string();
+    let (status, _, said) = fettle(&["watch", "rules", "-p", &pid, "--metrics", "0.0.0.0:1"]);
+    assert!(status == Some(2) && said.contains("this machine alone"), "{said}");
+
+    // A dry run shows the message.
+    let (server, port) = server();
+    let receiver = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    receiver.set_nonblocking(true).unwrap();
+    let url = format!("http://{}/hung", receiver.local_addr().unwrap());
+    let rules = format!(
+        "rule stuck {{ worker of {:?} spins exactly 50ms without progress -> webhook \"{url}\" }}",
+        python()
+    );
+    let (_watcher, mut out) = watch(folder.path(), &rules, server.0.id(), &[]);
+    assert_eq!(next(&mut out)["kind"], "watching");
+    let _hung = ask(port, b"spin");
+    assert_eq!(next(&mut out)["kind"], "found");
+    let would = next(&mut out);
+    assert_eq!((&would["kind"], &would["webhook"]), (&"would-send".into(), &url.into()), "{would}");
+    assert_eq!(would["message"]["rule"], "stuck");
+    assert!(receiver.accept().is_err());
+}

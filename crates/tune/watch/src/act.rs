@@ -1,26 +1,32 @@
 //! Carries out what rules ask for.
 
-use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, pidfd_send_signal};
 
+use crate::budget::Budgets;
 use crate::evidence;
-use crate::journal::Done;
+use crate::journal::{Done, Sent};
 use crate::judge::Finding;
 use crate::look::Look;
 use crate::proc::Watched;
 use crate::rule::{Action, Rule};
 use crate::servers;
+use crate::tally::{ActionResult, Tally};
+use crate::url::Url;
+use crate::webhook::{Message, Webhooks};
 
 /// Carries out actions, each rule's within its budget.
 #[derive(Debug)]
 pub struct Actor {
     folder: PathBuf,
-    /// When each rule acted.
-    acted: HashMap<String, VecDeque<Instant>>,
+    budgets: Arc<Budgets>,
+    tally: Tally,
+    webhooks: Webhooks,
     /// Commands that run.
     commands: Vec<Child>,
 }
@@ -29,12 +35,14 @@ pub struct Actor {
 const COMMAND_MAX: usize = 16;
 
 impl Actor {
-    /// Evidence goes into folders below `folder`.
-    pub fn new(folder: &Path) -> Actor {
-        Actor { folder: folder.to_owned(), acted: HashMap::new(), commands: Vec::new() }
+    /// Evidence goes into folders below `folder`; what is done is counted by `tally`.
+    pub fn new(folder: &Path, budgets: Arc<Budgets>, tally: Tally) -> Actor {
+        let (folder, commands) = (folder.to_owned(), Vec::new());
+        Actor { folder, budgets, tally, webhooks: Webhooks::default(), commands }
     }
 
-    /// Does what the rule asks for, in its order, up to what fails. `looks` are the last ones.
+    /// Does what the rule asks for, in its order, up to what fails; then tells receivers what was done, also
+    /// if something failed. `looks` are the last ones.
     pub fn act(
         &mut self,
         rule: &Rule,
@@ -45,41 +53,72 @@ impl Actor {
     ) -> Vec<Done> {
         self.commands.retain_mut(|command| matches!(command.try_wait(), Ok(None)));
         let changes = rule.actions.iter().any(Action::changes_something);
-        let allowed = !changes || self.is_within_budget(rule, now);
-        let mut done = Vec::new();
-        for action in &rule.actions {
-            let result = if action.changes_something() && !allowed {
-                Err(format!(
-                    "rule {} has acted {} times within {:?}, which is its budget",
-                    rule.name, rule.budget.times, rule.budget.within
-                ))
-            } else {
-                self.one(action, rule, finding, process, looks, at_ms)
+        let allowed = !changes || self.budgets.take(&rule.name, now);
+        let mut done: Vec<Done> = Vec::new();
+        for action in rule.actions.iter().filter(|action| action.webhook().is_none()) {
+            let result = match allowed || !action.changes_something() {
+                true => self.one(action, rule, finding, process, looks, at_ms),
+                false => Err(over_budget(rule)),
             };
             let failed = result.is_err();
-            let (result, error) = match result {
-                Ok(result) => (result, None),
-                Err(error) => (None, Some(error)),
-            };
-            done.push(Done { action: action.clone(), result, error });
+            done.push(self.counted(rule, action, allowed, result));
             // What comes next may count on what failed: no restart without its evidence.
             if failed {
                 break;
             }
         }
+        let webhooks = rule.actions.iter().filter_map(|action| Some((action, action.webhook()?)));
+        let webhooks: Vec<(&Action, &Url)> = webhooks.collect();
+        if webhooks.is_empty() {
+            return done;
+        }
+        let message = Message::new(&rule.name, finding, process, &done, at_ms);
+        for (action, url) in webhooks {
+            let result = match allowed {
+                true => {
+                    self.webhooks.send(url, &message).inspect_err(|_| self.tally.webhook(false))
+                }
+                false => Err(over_budget(rule)),
+            };
+            done.push(self.counted(rule, action, allowed, result.map(|()| None)));
+        }
         done
     }
 
-    fn is_within_budget(&mut self, rule: &Rule, now: Instant) -> bool {
-        let acted = self.acted.entry(rule.name.clone()).or_default();
-        while acted.front().is_some_and(|at| now.duration_since(*at) > rule.budget.within) {
-            acted.pop_front();
-        }
-        let allowed = acted.len() < rule.budget.times as usize;
-        if allowed {
-            acted.push_back(now);
-        }
-        allowed
+    fn counted(
+        &self,
+        rule: &Rule,
+        action: &Action,
+        allowed: bool,
+        result: Result<Option<String>, String>,
+    ) -> Done {
+        let kind = match &result {
+            Ok(_) => ActionResult::Done,
+            Err(_) if !allowed && action.changes_something() => ActionResult::OverBudget,
+            Err(_) => ActionResult::Failed,
+        };
+        self.tally.action(rule, action, kind);
+        let (result, error) = match result {
+            Ok(result) => (result, None),
+            Err(error) => (None, Some(error)),
+        };
+        Done { action: action.clone(), result, error }
+    }
+
+    /// What has become of messages since this was asked last.
+    pub fn sent(&mut self) -> Vec<Sent> {
+        let sent = self.webhooks.poll();
+        self.count(&sent);
+        sent
+    }
+
+    fn count(&self, sent: &[Sent]) {
+        sent.iter().for_each(|sent| self.tally.webhook(sent.error.is_none()));
+    }
+
+    /// Messages that wait, as others may see it.
+    pub fn queue(&self) -> Arc<AtomicUsize> {
+        self.webhooks.length()
     }
 
     fn one(
@@ -116,6 +155,8 @@ impl Actor {
                 send(process, Signal::KILL)
             }
             Action::Run(command) => self.run(command, rule, finding, process),
+            // They come last, with what was done.
+            Action::Webhook(_) => Ok(None),
         }
     }
 
@@ -144,14 +185,25 @@ impl Actor {
         Ok(Some(shown))
     }
 
-    /// Waits until the commands have ended that were started, at most for so long.
-    pub fn finish(&mut self, patience: Duration) {
+    /// Waits until the commands have ended that were started and messages were taken, at most for so long.
+    /// Says what became of these.
+    pub fn finish(&mut self, patience: Duration) -> Vec<Sent> {
         let begun = Instant::now();
+        let sent = self.webhooks.finish(patience);
+        self.count(&sent);
         while !self.commands.is_empty() && begun.elapsed() < patience {
             self.commands.retain_mut(|command| matches!(command.try_wait(), Ok(None)));
             std::thread::sleep(Duration::from_millis(5));
         }
+        sent
     }
+}
+
+fn over_budget(rule: &Rule) -> String {
+    format!(
+        "rule {} has acted {} times within {:?}, which is its budget",
+        rule.name, rule.budget.times, rule.budget.within
+    )
 }
 
 fn may_be_killed(process: &Watched) -> Result<(), String> {

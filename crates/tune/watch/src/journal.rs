@@ -9,8 +9,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::judge::Finding;
 use crate::rule::Action;
+use crate::url::Url;
 
 /// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Line {
+    /// Something was found.
+    Found(Entry),
+    /// A message was taken, or dropped.
+    Sent(Sent),
+}
+
+/// What was found and done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// When, in milliseconds since 1970.
@@ -36,13 +47,30 @@ pub struct Done {
     pub error: Option<String>,
 }
 
+/// What became of a webhook's message, some time after its finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// When what it tells was found, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The rule.
+    pub rule: String,
+    /// The receiver.
+    pub webhook: Url,
+    /// How often it was sent; 0 where that is not known.
+    pub attempts: u32,
+    /// What its receiver has answered, if that took it.
+    pub status: Option<u16>,
+    /// Why it was dropped, if it was.
+    pub error: Option<String>,
+}
+
 /// Adds a line to the file, which only its owner can read.
 ///
 /// # Errors
 ///
 /// Those of the file.
-pub fn append(path: &Path, entry: &Entry) -> io::Result<()> {
-    let mut line = serde_json::to_vec(entry)?;
+pub fn append(path: &Path, line: &Line) -> io::Result<()> {
+    let mut line = serde_json::to_vec(line)?;
     line.push(b'\n');
     let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     // One write: two watchers' lines do not mix.
@@ -54,7 +82,7 @@ pub fn append(path: &Path, entry: &Entry) -> io::Result<()> {
 /// # Errors
 ///
 /// Those of the file.
-pub fn read(path: &Path) -> io::Result<Vec<Entry>> {
+pub fn read(path: &Path) -> io::Result<Vec<Line>> {
     let lines = BufReader::new(File::open(path)?).lines();
     let mut entries = Vec::new();
     for line in lines {

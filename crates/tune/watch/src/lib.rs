@@ -4,11 +4,13 @@
 //! thousand times a second; nothing is written to them and none is stopped. [`Judge`] decides from what
 //! was seen, and from nothing else, so that the same looks lead to the same findings when they are read
 //! from a file. [`act`] carries out what a rule asks for, within its budget, and [`Watcher`] is the loop
-//! around all of them.
+//! around all of them. [`webhook`] tells receivers, whatever these are like.
 #![forbid(unsafe_code)]
 
 pub mod act;
+mod budget;
 pub mod evidence;
+mod exchange;
 pub mod journal;
 mod judge;
 mod limit;
@@ -18,10 +20,17 @@ pub mod proc;
 pub mod recording;
 mod rule;
 mod servers;
+mod tally;
+mod url;
 mod waits;
 mod watcher;
+pub mod webhook;
 
+pub use budget::Budgets;
+pub use fettle_metrics::LocalAddress;
 pub use judge::{Finding, Judge, Why};
 pub use limit::Limit;
 pub use rule::{Action, Budget, Condition, Rule, Target};
+pub use tally::{ActionResult, Tally};
+pub use url::{Url, UrlError};
 pub use watcher::{Notice, WatchError, Watcher, WatcherOptions};

@@ -8,7 +8,7 @@
 //!           | target "sleeps" TIME "while" "it" "holds" "bytes"
 //!           | "scalar" TEXT target "still" "for" TIME
 //! target    = ( "worker" | "process" ) "of" TEXT
-//! action    = "log" | "keep" "evidence" | "restart" "kill" | "signal" NAME | "run" TEXT
+//! action    = "log" | "keep" "evidence" | "restart" "kill" | "signal" NAME | "run" TEXT | "webhook" TEXT
 //! budget    = "at" "most" NUMBER "in" TIME
 //! TIME      = NUMBER ( "us" | "ms" | "s" | "m" )
 //! ```
@@ -20,6 +20,7 @@ use std::time::Duration;
 use fettle_requests::{Diagnostic, Report, Severity, Source, TextSpan};
 
 use crate::rule::{Action, Budget, Condition, Rule, Target};
+use crate::url::Url;
 
 /// More rules than this in one file are a mistake.
 const RULES_MAX: usize = 1000;
@@ -312,7 +313,7 @@ impl Parser {
     }
 
     fn action(&mut self) -> Option<Action> {
-        let known = ["log", "keep", "restart", "signal", "run"];
+        let known = ["log", "keep", "restart", "signal", "run", "webhook"];
         if self.accept("log") {
             return Some(Action::Log);
         }
@@ -324,6 +325,9 @@ impl Parser {
         }
         if self.accept("run") {
             return self.text("a shell command in quotes").map(Action::Run);
+        }
+        if self.accept("webhook") {
+            return self.url().map(Action::Webhook);
         }
         if self.accept("signal") {
             let signal = match self.peek() {
@@ -342,10 +346,22 @@ impl Parser {
             return Some(Action::Signal { name: (*name).to_owned(), number: *number });
         }
         self.expected(
-            "`log`, `keep evidence`, `restart kill`, `signal NAME` or `run TEXT`",
+            "`log`, `keep evidence`, `restart kill`, `signal NAME`, `run TEXT` or `webhook TEXT`",
             &known,
         );
         None
+    }
+
+    fn url(&mut self) -> Option<Url> {
+        let span = self.span();
+        let text = self.text("a URL in quotes, such as \"http://127.0.0.1:9000/hook\",")?;
+        match text.parse::<Url>() {
+            Ok(url) => Some(url),
+            Err(error) => {
+                self.complain(span, error.to_string(), error.help());
+                None
+            }
+        }
     }
 
     fn budget(&mut self) -> Option<Budget> {
@@ -389,9 +405,10 @@ mod tests {
             rule dead { process of "app" waits in a cycle -> run "logger dead", signal SIGTERM }
             rule asleep { worker of "nginx" sleeps 5ms while it holds bytes -> log }
             rule beat { scalar "web.ticks" of process of "web" still for 4ms -> signal USR1 }
+            rule told { process of "web" waits in a cycle -> webhook "http://[::1]:9000/a?b=c", log }
         "#;
         let rules = parse("web.rules", text).unwrap_or_else(|report| panic!("{report}"));
-        assert_eq!(rules.len(), 5);
+        assert_eq!(rules.len(), 6);
         let ms = Duration::from_millis;
         assert_eq!(rules[0].condition, Condition::Spins { least: ms(3), exactly: false });
         assert_eq!(rules[0].actions, [Action::KeepEvidence, Action::RestartKill]);
@@ -400,6 +417,26 @@ mod tests {
         assert_eq!(rules[2].condition, Condition::WaitsInCycle);
         assert_eq!(rules[3].condition, Condition::SleepsOnBytes { least: ms(5) });
         assert_eq!(rules[4].target, Target::Processes("web".to_owned()));
+        let url = "http://[::1]:9000/a?b=c".parse().unwrap();
+        assert_eq!(rules[5].actions, [Action::Webhook(url), Action::Log]);
+    }
+
+    #[test]
+    fn urls_that_cannot_be_sent_to_are_refused_with_their_place() {
+        let said = |url: &str| {
+            let text = format!("rule a {{\n process of \"x\" waits in a cycle -> webhook {url} }}");
+            parse("r", &text).unwrap_err().to_string()
+        };
+        for (url, why) in [
+            ("\"https://example.org/\"", "cannot speak https"),
+            ("\"example.org\"", "begins with http://"),
+            ("\"http://a:0/\"", "from 1 to 65535"),
+            ("http", "a URL in quotes"),
+        ] {
+            let said = said(url);
+            assert!(said.contains("r:2:45") && said.contains(why), "{said}");
+        }
+        assert!(said("\"https://example.org/\"").contains("relay"));
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::url::Url;
+
 /// A condition over processes, and what happens where it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -83,6 +85,8 @@ pub enum Action {
     RestartKill,
     /// Run a shell command, with the finding in its environment.
     Run(String),
+    /// Tell a receiver, with what was done.
+    Webhook(Url),
     /// Say it, and nothing else.
     Log,
 }
@@ -91,6 +95,26 @@ impl Action {
     /// Whether it changes anything outside of the watcher.
     pub fn changes_something(&self) -> bool {
         !matches!(self, Action::Log | Action::KeepEvidence)
+    }
+
+    /// The receiver, if it is a message to one.
+    pub fn webhook(&self) -> Option<&Url> {
+        match self {
+            Action::Webhook(url) => Some(url),
+            _ => None,
+        }
+    }
+
+    /// Its name among the actions.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Action::KeepEvidence => "keep-evidence",
+            Action::Signal { .. } => "signal",
+            Action::RestartKill => "restart-kill",
+            Action::Run(_) => "run",
+            Action::Webhook(_) => "webhook",
+            Action::Log => "log",
+        }
     }
 }
 

@@ -3,21 +3,28 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::BufWriter;
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fettle_metrics::LocalAddress;
 use fettle_types::{Pid, monotonic_ns};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::act::Actor;
-use crate::journal::{self, Entry};
+use crate::budget::Budgets;
+use crate::journal::{self, Entry, Line, Sent};
 use crate::judge::{Finding, Judge};
 use crate::look::{Look, ProcessId};
 use crate::proc::{Processes, Wanted, Watched};
 use crate::recording::Recording;
 use crate::rule::{Action, Condition, Rule};
+use crate::tally::Tally;
+use crate::url::Url;
+use crate::webhook::Message;
 
 /// Looks that are kept for evidence.
 const LOOKS_KEPT: usize = 64;
@@ -37,6 +44,8 @@ pub struct WatcherOptions {
     pub state: PathBuf,
     /// If looks are to be written to a file.
     pub record: Option<PathBuf>,
+    /// Where Prometheus reads metrics, if it does.
+    pub metrics: Option<LocalAddress>,
 }
 
 /// Something that a person should read.
@@ -47,8 +56,24 @@ pub enum Notice {
         /// `program PID` of each.
         processes: Vec<(String, Pid)>,
     },
+    /// Metrics can be read.
+    Metrics {
+        /// Where.
+        address: SocketAddr,
+        /// The file with the token that readers show.
+        token_file: PathBuf,
+    },
     /// A rule holds.
     Found(Box<Entry>),
+    /// What would have been sent, if rules acted.
+    WouldSend {
+        /// To whom.
+        webhook: Url,
+        /// What.
+        message: Box<Message>,
+    },
+    /// A message was taken by its receiver, or dropped.
+    Sent(Sent),
     /// A process that was killed has a successor that waits for work.
     Replaced {
         /// The rule that had it killed.
@@ -90,6 +115,14 @@ pub enum WatchError {
         /// The lock's file.
         path: PathBuf,
     },
+    /// The port of the metrics.
+    #[error("metrics on {address}: {source}")]
+    Metrics {
+        /// Which.
+        address: LocalAddress,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A file.
     #[error("{path}: {source}")]
     File {
@@ -106,6 +139,9 @@ pub struct Watcher {
     judge: Judge,
     processes: Processes,
     actor: Actor,
+    tally: Tally,
+    /// Where metrics are read, and the file of the token.
+    metrics: Option<(SocketAddr, PathBuf)>,
     looks: VecDeque<Look>,
     recording: Option<(PathBuf, Recording<BufWriter<File>>)>,
     killed: Vec<Killed>,
@@ -157,9 +193,18 @@ impl Watcher {
             let made = made.map_err(|error| file(&path, error))?;
             Ok((path, Recording::new(BufWriter::new(made))))
         });
+        let (tally, budgets) = (Tally::new(&rules), Arc::new(Budgets::new(&rules)));
+        let actor = Actor::new(&options.state, Arc::clone(&budgets), tally.clone());
+        let metrics = options.metrics.map(|address| {
+            let page = tally.page(budgets, actor.queue());
+            let served = serve_metrics(address, &options.state, page);
+            served.map_err(|source| WatchError::Metrics { address, source })
+        });
         Ok(Watcher {
             processes: Processes::new(options.pids.clone(), wanted(&rules)),
-            actor: Actor::new(&options.state),
+            actor,
+            tally,
+            metrics: metrics.transpose()?,
             journal: options.state.join("journal.jsonl"),
             looks: VecDeque::with_capacity(LOOKS_KEPT),
             recording: recording.transpose()?,
@@ -183,6 +228,9 @@ impl Watcher {
         self.processes.refresh(Instant::now());
         let named = |process: &Watched| (process.program.clone(), process.id.pid);
         notice(Notice::Watching { processes: self.processes.all().map(named).collect() });
+        if let Some((address, token_file)) = self.metrics.clone() {
+            notice(Notice::Metrics { address, token_file });
+        }
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
@@ -191,11 +239,14 @@ impl Watcher {
             }
             let Some(look) = self.processes.look(now, monotonic_ns()) else { break };
             let findings = self.judge.see(&look);
+            self.tally.look();
             self.remember(look)?;
             for finding in findings {
                 self.found(finding, &mut notice)?;
             }
             self.successors(&mut notice);
+            let sent = self.actor.sent();
+            self.sent(sent, &mut notice)?;
             next += self.options.tick;
             let now = Instant::now();
             match next.checked_duration_since(now) {
@@ -208,8 +259,23 @@ impl Watcher {
             let path = path.clone();
             recording.flush().map_err(|source| WatchError::File { path, source })?;
         }
-        self.actor.finish(Duration::from_secs(2));
+        let sent = self.actor.finish(Duration::from_secs(2));
+        self.sent(sent, &mut notice)
+    }
+
+    /// Writes down and says what became of messages.
+    fn sent(&self, sent: Vec<Sent>, notice: &mut impl FnMut(Notice)) -> Result<(), WatchError> {
+        for sent in sent {
+            let line = Line::Sent(sent.clone());
+            notice(Notice::Sent(sent));
+            self.write(&line)?;
+        }
         Ok(())
+    }
+
+    fn write(&self, line: &Line) -> Result<(), WatchError> {
+        let written = journal::append(&self.journal, line);
+        written.map_err(|source| WatchError::File { path: self.journal.clone(), source })
     }
 
     fn remember(&mut self, look: Look) -> Result<(), WatchError> {
@@ -231,6 +297,7 @@ impl Watcher {
     ) -> Result<(), WatchError> {
         let rule = self.judge.rules()[finding.rule].clone();
         let Some(process) = self.processes.get(finding.process) else { return Ok(()) };
+        self.tally.finding(&rule);
         let (now, found_ns) = (Instant::now(), monotonic_ns());
         let at_ms =
             SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
@@ -255,11 +322,20 @@ impl Watcher {
                 });
             }
         }
+        let mut would_send = Vec::new();
+        if !self.options.act {
+            let to = rule.actions.iter().filter_map(Action::webhook).cloned();
+            would_send.extend(to.map(|webhook| {
+                let message = Box::new(Message::new(&rule.name, &finding, process, &[], at_ms));
+                Notice::WouldSend { webhook, message }
+            }));
+        }
         let program = process.program.clone();
         let entry = Entry { at_ms, rule: rule.name, program, finding, done };
-        let written = journal::append(&self.journal, &entry);
+        let line = Line::Found(entry.clone());
         notice(Notice::Found(Box::new(entry)));
-        written.map_err(|source| WatchError::File { path: self.journal.clone(), source })
+        would_send.into_iter().for_each(notice);
+        self.write(&line)
     }
 
     /// Whether those have come that are to take the places of those that were killed.
@@ -292,6 +368,19 @@ impl Watcher {
             waits
         });
     }
+}
+
+fn serve_metrics(
+    address: LocalAddress,
+    state: &Path,
+    page: impl Fn() -> String + Send + Sync + 'static,
+) -> std::io::Result<(SocketAddr, PathBuf)> {
+    let listener = address.listen()?;
+    let address = listener.local_addr()?;
+    // Several watchers may share the folder, each with a port of its own.
+    let token_file = state.join(format!("metrics-token-{}", address.port()));
+    fettle_metrics::serve(listener, &token_file, page)?;
+    Ok((address, token_file))
 }
 
 /// What rules need to see.
