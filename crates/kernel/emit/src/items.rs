@@ -99,7 +99,7 @@ struct Writer<'c, 'a, 'l> {
     items: Vec<Item>,
     /// What stands behind everything else, with its number: counters of branches, calls that were not promoted.
     stubs: Vec<(u32, [Item; 2])>,
-    /// Numbers that were given to stubs, and to places that they lead back to.
+    /// Numbers that were given to stubs, and to places that they return to.
     marks: u32,
 }
 

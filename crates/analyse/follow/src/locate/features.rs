@@ -313,7 +313,6 @@ impl Collected {
     fn note(&mut self, row: usize, batch: &Batch, context: &Context<'_>) -> Option<(u32, Noted)> {
         let kind = batch.kind(row);
         let text = |place: usize| context.text(batch.value(row, place));
-        let of = |known: Option<EventId>| known == Some(kind);
         let (tid, feature) = match self.kinds {
             Kinds { open: Some((event, [tid, path])), .. } if event == kind => {
                 (tid, Feature::File(normal(text(path))))
@@ -332,8 +331,8 @@ impl Collected {
                 let words = format!("{} {}", text(command), text(detail));
                 (tid, Feature::Statement(normal(words.trim())))
             }
-            Kinds { answer: Some((_, [tid, sent, local, remote, ok, status])), .. }
-                if of(self.kinds.answer.map(|(event, _)| event)) =>
+            Kinds { answer: Some((event, [tid, sent, local, remote, ok, status])), .. }
+                if event == kind =>
             {
                 let failed = batch.value(row, ok) == 0;
                 if batch.value(row, sent) != 0 {
@@ -383,7 +382,8 @@ impl Collected {
             let at = |part: usize| responses.get(responses.len() * part / 4).copied().unwrap_or(0);
             let (low, median) = (at(1), at(2));
             // Of the lower half alone: nearly half of the requests may be slow.
-            let fence = (3 * median).max(median + 12 * (median - low));
+            let far = median.saturating_add((median - low).saturating_mul(12));
+            let fence = median.saturating_mul(3).max(far);
             let limit = match options.slower_than_ns {
                 Some(limit) => limit,
                 None if members.len() < CLASS_MIN => u64::MAX,
