@@ -119,13 +119,33 @@ enum Noted {
 }
 
 /// The events that are looked at, with the places of their fields.
-#[derive(Debug)]
-struct Kinds {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kinds {
     open: Option<(EventId, [usize; 2])>,
     call: Option<(EventId, [usize; 2])>,
     connect: Option<(EventId, [usize; 2])>,
     ask: Option<(EventId, [usize; 4])>,
     answer: Option<(EventId, [usize; 6])>,
+}
+
+impl Kinds {
+    pub fn of(program: &Program) -> Kinds {
+        Kinds {
+            open: find(program, "open", ["tid", "path"]),
+            call: find(program, "call", ["tid", "function"]),
+            connect: find(program, "connect", ["tid", "remote"]),
+            ask: find(program, "ask", ["tid", "sent", "command", "detail"]),
+            answer: find(program, "answer", ["tid", "sent", "local", "remote", "ok", "status"]),
+        }
+    }
+
+    /// Whether it has to see an event, whatever the schemas do with it.
+    pub fn wants(&self, event: EventId) -> bool {
+        let Kinds { open, call, connect, ask, answer } = self;
+        let one = [open, call, connect].into_iter().flatten().any(|(kind, _)| *kind == event);
+        let is = |kind: Option<EventId>| kind == Some(event);
+        one || is(ask.map(|(kind, _)| kind)) || is(answer.map(|(kind, _)| kind))
+    }
 }
 
 /// What threads said while they worked for a request.
@@ -187,14 +207,7 @@ fn service(address: &str) -> Option<&str> {
 }
 
 impl Collected {
-    pub fn new(program: &Program) -> Collected {
-        let kinds = Kinds {
-            open: find(program, "open", ["tid", "path"]),
-            call: find(program, "call", ["tid", "function"]),
-            connect: find(program, "connect", ["tid", "remote"]),
-            ask: find(program, "ask", ["tid", "sent", "command", "detail"]),
-            answer: find(program, "answer", ["tid", "sent", "local", "remote", "ok", "status"]),
-        };
+    pub fn new(kinds: Kinds) -> Collected {
         Collected {
             kinds,
             features: Numbers::default(),
@@ -205,14 +218,6 @@ impl Collected {
             of_one: FxHashMap::default(),
             places: FxHashMap::default(),
         }
-    }
-
-    /// Whether it has to see an event, whatever the schemas do with it.
-    pub fn wants(&self, event: EventId) -> bool {
-        let Kinds { open, call, connect, ask, answer } = &self.kinds;
-        let one = [open, call, connect].into_iter().flatten().any(|(kind, _)| *kind == event);
-        let is = |kind: Option<EventId>| kind == Some(event);
-        one || is(ask.map(|(kind, _)| kind)) || is(answer.map(|(kind, _)| kind))
     }
 
     /// The number of a feature of one process among those that have its name.

@@ -13,7 +13,7 @@ mod located;
 use crate::JSON_VERSION;
 use crate::error::Result;
 use crate::session::Session;
-use features::Collected;
+use features::{Collected, Kinds};
 pub use located::{Component, Fault, Limit, LocateOptions, Located, Odds};
 
 /// Finds out where bad requests come from.
@@ -22,9 +22,9 @@ pub use located::{Component, Fault, Limit, LocateOptions, Located, Odds};
 ///
 /// When the trace cannot be read.
 pub fn locate(session: &Session<'_>, options: &LocateOptions) -> Result<Located> {
-    let mut collected = Collected::new(&session.program);
-    let wanted = Collected::new(&session.program);
-    let problems = session.observe(&|event| wanted.wants(event), &mut collected)?;
+    let kinds = Kinds::of(&session.program);
+    let mut collected = Collected::new(kinds);
+    let problems = session.observe(&|event| kinds.wants(event), &mut collected)?;
     let judged = collected.judge(options);
     let found = cover::explain(&judged);
     Ok(Located {
