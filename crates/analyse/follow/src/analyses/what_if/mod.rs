@@ -29,6 +29,8 @@ const EVENTS: [Wanted; 7] = [
 const WOKEN_WITHIN_NS: u64 = 200_000;
 /// Longer sleeps that nothing ended may have been waits for the end of another thread.
 const MAY_JOIN_NS: u64 = 1_000_000;
+/// From fewer wakes nothing is known of how long they take.
+const WAKES_LEAST: usize = 32;
 /// Steps that are kept at most: 24 bytes each.
 const STEPS_MAX: usize = 40_000_000;
 /// Locks that are changed, one after the other: those that were waited for longest.
@@ -50,6 +52,8 @@ struct Thread {
     since_ns: u64,
     state: State,
     waking: Waking,
+    /// Whether its last release has woken a thread.
+    woke: bool,
 }
 
 /// How a thread that sleeps for a lock is woken. The first release after it has fallen asleep does that; later
@@ -73,6 +77,17 @@ struct LongSleep {
     place: usize,
     since_ns: u64,
     until_ns: u64,
+}
+
+/// What a thread ran just behind a release.
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    thread: ThreadIndex,
+    /// The place among the thread's steps.
+    place: usize,
+    ns: u64,
+    /// Whether the release has woken a thread, which the time for that is a part of.
+    woke: bool,
 }
 
 /// One lock.
@@ -101,6 +116,7 @@ pub(super) struct WhatIf {
     /// The last two threads that did something, and when: one of them is another thread.
     last: [Option<(ThreadIndex, u64)>; 2],
     long_sleeps: Vec<LongSleep>,
+    behind: Vec<Behind>,
     steps: usize,
     began_ns: Option<u64>,
     ended_ns: u64,
@@ -161,6 +177,11 @@ impl WhatIf {
         let passed = ns.saturating_sub(of.since_ns);
         of.since_ns = ns;
         if of.state == State::Running {
+            let woke = of.woke;
+            let steps = &self.recorded.threads[thread as usize];
+            if passed > 0 && matches!(steps.last(), Some(Step::Release(_))) {
+                self.behind.push(Behind { thread, place: steps.len(), ns: passed, woke });
+            }
             self.push(thread, Step::Run(passed));
         }
     }
@@ -191,7 +212,7 @@ impl WhatIf {
     }
 
     fn acquired(&mut self, thread: ThreadIndex, lock: LockIndex, ns: u64) {
-        let Thread { since_ns, state, waking } = self.threads[thread as usize];
+        let Thread { since_ns, state, waking, .. } = self.threads[thread as usize];
         let of = &mut self.locks[lock as usize];
         of.inside += 1;
         of.inside_max = of.inside_max.max(of.inside);
@@ -209,6 +230,17 @@ impl WhatIf {
         self.ran(thread, ns);
         self.push(thread, Step::Take(lock, wake_ns));
         self.state(thread, ns, State::Running);
+    }
+
+    /// The lock is let go. Returns whether that has woken a thread.
+    fn released(&mut self, lock: LockIndex, ns: u64) -> bool {
+        let of = &mut self.locks[lock as usize];
+        of.inside -= 1;
+        of.released_ns = ns;
+        let asleep = |other: &&ThreadIndex| self.threads[**other as usize].waking == Waking::Asleep;
+        let Some(woken) = of.waiting.iter().find(asleep).copied() else { return false };
+        self.threads[woken as usize].waking = Waking::Since(ns);
+        true
     }
 }
 
@@ -247,14 +279,7 @@ impl Analysis for WhatIf {
             2 => {
                 let lock = self.lock(values[0], values[2]);
                 self.ran(thread, ns);
-                let of = &mut self.locks[lock as usize];
-                of.inside -= 1;
-                of.released_ns = ns;
-                let asleep =
-                    |other: &&ThreadIndex| self.threads[**other as usize].waking == Waking::Asleep;
-                if let Some(woken) = of.waiting.iter().find(asleep).copied() {
-                    self.threads[woken as usize].waking = Waking::Since(ns);
-                }
+                self.threads[thread as usize].woke = self.released(lock, ns);
                 self.push(thread, Step::Release(lock));
             }
             // A wait that ended by itself took as long as it did.
@@ -301,6 +326,7 @@ impl Analysis for WhatIf {
             .map(|lock| u32::try_from(lock.inside_max.max(0)).unwrap_or(u32::MAX))
             .collect();
         self.find_joins();
+        self.take_out_waking();
         self.found(context)
     }
 }
@@ -321,6 +347,26 @@ impl WhatIf {
             let step = Step::Sleep(sleep.until_ns - thread.since_ns, Some(after));
             self.recorded.threads[sleep.thread as usize][sleep.place] = step;
         }
+    }
+
+    /// Takes the time for waking a thread out of what threads ran behind releases: by how much longer they ran there
+    /// where they woke one, in the middle. Where that is not known, it stays.
+    fn take_out_waking(&mut self) {
+        let median = |woke: bool| {
+            let mut of: Vec<u64> =
+                self.behind.iter().filter(|b| b.woke == woke).map(|b| b.ns).collect();
+            of.sort_unstable();
+            (of.len() >= WAKES_LEAST).then(|| of[of.len() / 2])
+        };
+        let Some((with, without)) = median(true).zip(median(false)) else { return };
+        let waking_ns = with.saturating_sub(without);
+        for behind in self.behind.iter().filter(|behind| behind.woke) {
+            let step = &mut self.recorded.threads[behind.thread as usize][behind.place];
+            if let Step::Run(ns) = step {
+                *ns = ns.saturating_sub(waking_ns);
+            }
+        }
+        self.recorded.waking_ns = waking_ns;
     }
 
     fn state_to_sleep(&mut self, thread: ThreadIndex) {

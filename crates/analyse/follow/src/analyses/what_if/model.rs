@@ -43,6 +43,8 @@ pub(super) struct Recorded {
     pub threads: Vec<Vec<Step>>,
     /// How many threads may have each lock at first.
     pub room: Vec<u32>,
+    /// How long a thread that lets a lock go takes to wake one that waits; it is in no step.
+    pub waking_ns: u64,
 }
 
 /// What would be other than it was.
@@ -164,10 +166,12 @@ impl<'a> Simulation<'a> {
                     *inside = inside.saturating_sub(1);
                 }
                 self.room[lock as usize] = self.room[lock as usize].saturating_add(1);
+                let mut then = now;
                 if let Some((woken, wake_ns)) = self.waiting[lock as usize].pop_front() {
                     self.ready.push(Reverse((now + wake_ns, woken)));
+                    then += self.recorded.waking_ns;
                 }
-                self.done(thread, now);
+                self.done(thread, then);
             }
         }
     }
@@ -218,7 +222,7 @@ mod tests {
     fn two(n: usize, inside: u64, outside: u64) -> Recorded {
         let round = [Step::Take(0, 0), Step::Run(inside), Step::Release(0), Step::Run(outside)];
         let steps: Vec<Step> = round.iter().copied().cycle().take(4 * n).collect();
-        Recorded { threads: vec![steps.clone(), steps], room: vec![1] }
+        Recorded { threads: vec![steps.clone(), steps], room: vec![1], waking_ns: 0 }
     }
 
     #[test]
@@ -229,6 +233,7 @@ mod tests {
                 vec![Step::Run(70)],
             ],
             room: vec![1],
+            waking_ns: 0,
         };
         assert_eq!(simulate(&recorded, Change::Nothing), Some(70));
     }
@@ -263,19 +268,34 @@ mod tests {
     }
 
     #[test]
+    fn a_release_that_wakes_no_thread_saves_the_time_for_it() {
+        let (take, release) = (Step::Take(0, 0), Step::Release(0));
+        let threads = vec![
+            vec![take, Step::Run(10), release, Step::Run(10)],
+            vec![Step::Run(1), take, release],
+        ];
+        let recorded = Recorded { threads, room: vec![1], waking_ns: 5 };
+        assert_eq!(simulate(&recorded, Change::Nothing), Some(25));
+        assert_eq!(simulate(&recorded, Change::Free(0)), Some(20));
+    }
+
+    #[test]
     fn sleepers_go_on_after_what_woke_them() {
         let after = After { thread: 0, steps: 1 };
         let threads = vec![
             vec![Step::Run(100), Step::Run(5)],
             vec![Step::Sleep(3, Some(after)), Step::Run(7)],
         ];
-        let recorded = Recorded { threads, room: vec![] };
+        let recorded = Recorded { threads, room: vec![], waking_ns: 0 };
         assert_eq!(simulate(&recorded, Change::Nothing), Some(110));
     }
 
     #[test]
     fn threads_that_wait_for_each_other_have_no_end() {
         let threads = vec![vec![Step::Take(0, 0), Step::Take(0, 0)]];
-        assert_eq!(simulate(&Recorded { threads, room: vec![1] }, Change::Nothing), None);
+        assert_eq!(
+            simulate(&Recorded { threads, room: vec![1], waking_ns: 0 }, Change::Nothing),
+            None
+        );
     }
 }
