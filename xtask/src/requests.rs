@@ -49,6 +49,10 @@ enum Kind {
     /// The same: two questions in turn
     #[value(name = "java-2")]
     JavaTwo,
+    /// The JDK's virtual threads, one for each request: two questions in turn, then a third one
+    VirtualTurns,
+    /// The same: two at once, by virtual threads of their own, then a third one
+    VirtualBoth,
     /// Node.js: two promises, then a third question
     Node,
     /// Node.js: two questions in turn, over six connections

@@ -34,12 +34,10 @@ public class Server {
             note(number, exchange.getRemoteAddress().getPort(), port);
             int size = 0;
             for (int n = 0; n < questions; n++) {
-                URI uri = URI.create("http://127.0.0.1:" + asked + "/" + n);
+                // The server that is asked notes over which connection: here that is known too late.
+                HttpRequest.Builder question = HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + asked + "/" + n));
                 try {
-                    String answer = client.send(HttpRequest.newBuilder(uri).build(), BodyHandlers.ofString()).body();
-                    // The server says over which connection it was asked.
-                    note(number, Integer.parseInt(answer.substring(answer.lastIndexOf(' ') + 1)), asked);
-                    size += answer.length();
+                    size += client.send(question.header("X-Number", number).build(), BodyHandlers.ofString()).body().length();
                 } catch (InterruptedException e) {
                     throw new IllegalStateException(e);
                 }

@@ -7,7 +7,9 @@ a line for each connection, its two ports and the numbers of the requests that w
 
 import atexit
 import collections
+import glob
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -27,6 +29,20 @@ def free_port():
         return s.getsockname()[1]
 
 
+def java(least):
+    """A JDK of this version or a newer one."""
+    for home in sorted(glob.glob("/usr/lib/jvm/*")):
+        try:
+            release = open(f"{home}/release").read()
+        except OSError:
+            continue
+        version = re.search(r'JAVA_VERSION="(\d+)', release)
+        if version and int(version[1]) >= least:
+            return f"{home}/bin/java"
+    # What starts it says that it is not there.
+    return f"jdk-{least}-or-newer"
+
+
 front, asked, store = free_port(), free_port(), free_port()
 go = f"{folder}/server"
 subprocess.run(["go", "build", "-o", go, f"{here}/server.go"], check=True,
@@ -40,11 +56,12 @@ programs = {
     **{f"aiohttp-{mode}": f"/usr/bin/python3 {here}/store.py {front} {asked} {store} {log} {mode}"
        for mode in ["tasks", "threads", "queue"]},
     **{f"java-{number}": f"java -Xshare:auto {here}/Server.java {front} {asked} {log} {number}" for number in [1, 2]},
+    **{f"virtual-{mode}": f"{java(21)} {here}/Virtual.java {front} {asked} {log} {mode}" for mode in ["turns", "both"]},
     **{f"node-{mode}": f"node {here}/pool.js {front} {asked} {log} {mode}" for mode in ["turns", "both"]},
 }
 with open(f"{folder}/servers.sh", "w") as script:
     script.write(f"""
-{go} answer {asked} &
+{go} answer {asked} {log} &
 servers="$!"
 redis-server --port {store} --save '' --appendonly no --daemonize no > /dev/null &
 servers="$servers $!"

@@ -1,7 +1,8 @@
 // A Go server whose requests ask two questions at once and then a third one, and the server that they ask.
 //
 //	server serve PORT ASKED LOG    answers, and writes down which request went over which connection
-//	server answer PORT             is asked: it waits for up to 3 ms and answers
+//	server answer PORT LOG         is asked: it waits for up to 3 ms and answers, and writes down the same for
+//	                               questions with a number, where who asks does not know it in time
 package main
 
 import (
@@ -49,14 +50,17 @@ func ask(number, asked, what string) string {
 
 func main() {
 	mode, own := os.Args[1], os.Args[2]
+	log, _ = os.OpenFile(os.Args[len(os.Args)-1], os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if mode == "answer" {
 		http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+			if number := r.Header.Get("X-Number"); number != "" {
+				note(number, port(r.RemoteAddr), own)
+			}
 			time.Sleep(time.Duration(rand.Intn(3000)) * time.Microsecond)
 			fmt.Fprintf(w, "answer to %s from %s", r.URL.Path, port(r.RemoteAddr))
 		})
 	} else {
 		asked := os.Args[3]
-		log, _ = os.OpenFile(os.Args[4], os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 		http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 			number := r.Header.Get("X-Number")
 			note(number, port(r.RemoteAddr), own)

@@ -7,6 +7,7 @@ pub(crate) mod causal;
 mod certain;
 mod contexts;
 mod event_loops;
+mod orphans;
 mod pools;
 mod proxy_attribution;
 mod tasks;

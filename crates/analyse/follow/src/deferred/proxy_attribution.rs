@@ -306,7 +306,7 @@ impl ProxyAttribution {
             ThreadAct::Close => self.tasks.closed(thread.0, socket),
             ThreadAct::Read if has_bytes => self.tasks.read(thread, socket),
             ThreadAct::Send if has_bytes => match self.tasks.sent(thread, socket) {
-                tasks::Sent::Answer => {}
+                tasks::Sent::Answer(certainty) => self.say(waiting_at, certainty),
                 tasks::Sent::For(of, certainty) => {
                     self.notify(waiting_at, of);
                     self.say(waiting_at, certainty);

@@ -8,22 +8,30 @@
 //!
 //! What is not seen is an item that a task takes from a channel that was not empty. A task that has passed on
 //! what it had been given, and asks again without having been given anything, is in doubt.
+//!
+//! Of some runtimes it is not known who has made a task (the JVM's virtual threads, Go before 1.21). Then what a
+//! task asks that has read no question is for one of those that are open: executors run what they are given in
+//! order, so it is the oldest for which not as much was asked yet as for others ([`orphans`](super::orphans)).
 
 use rustc_hash::FxHashMap;
 
 use fettle_requests::{CERTAIN, Certainty};
 
 use super::certain::{How, Setting, certainty};
+use super::orphans::Orphans;
 
 /// Names a task: its process, and its number there.
 type TaskId = (u32, u64);
 
 /// A question by its socket and number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Asker {
-    socket: u64,
-    number: u64,
+pub(super) struct Asker {
+    pub socket: u64,
+    pub number: u64,
 }
+
+/// The number of the task that has made another where a runtime does not say it.
+const UNKNOWN: u64 = u64::MAX;
 
 /// What a task has to do with questions.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,12 +48,16 @@ struct Task {
     is_pooled: bool,
     /// It has passed on what it was given.
     is_spent: bool,
+    /// Its runtime does not say who has made it.
+    is_orphan: bool,
+    /// What it works for was chosen, so certainly.
+    chosen: Option<Certainty>,
 }
 
 /// A socket of a process with tasks.
 #[derive(Clone, Copy, Debug)]
 enum Socket {
-    /// Others ask there: the number of the last question, whether it is not answered yet, whose task has read it.
+    /// Others ask there: the number of the last question, whether it is not answered yet, and whether any was.
     Served { number: u64, is_open: bool, is_answered: bool },
     /// The process asks there, for this question, and whether that was answered.
     Asked { asker: Option<Asker>, is_answered: bool, certainty: Certainty },
@@ -64,6 +76,8 @@ pub(super) struct Tasks {
     running: FxHashMap<u32, TaskId>,
     /// Processes that were seen to have tasks, and how many questions are open there.
     processes: FxHashMap<u32, u32>,
+    /// Those of them whose runtime does not say who has made a task.
+    orphans: FxHashMap<u32, Orphans>,
     tasks: FxHashMap<TaskId, Task>,
     sockets: FxHashMap<u64, Socket>,
     numbers: u64,
@@ -72,8 +86,8 @@ pub(super) struct Tasks {
 /// The question for which bytes are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sent {
-    /// A question's answer begins, as any schema sees it.
-    Answer,
+    /// A question's answer begins, as any schema sees it. It may lack something that was chosen for others.
+    Answer(Certainty),
     /// The answer on this socket goes on, or a question is asked for the one on that socket.
     For(u64, Certainty),
     /// For no question.
@@ -103,8 +117,12 @@ impl Tasks {
         if self.tasks.contains_key(&(process, task)) {
             return;
         }
-        let maker = Some(parent).filter(|parent| *parent != 0);
-        self.tasks.insert((process, task), Task { maker, ..Task::default() });
+        let maker = Some(parent).filter(|parent| *parent != 0 && *parent != UNKNOWN);
+        let is_orphan = parent == UNKNOWN;
+        if is_orphan {
+            self.orphans.entry(process).or_default();
+        }
+        self.tasks.insert((process, task), Task { maker, is_orphan, ..Task::default() });
         self.resolve((process, task), MAKERS_MAX, true);
     }
 
@@ -194,8 +212,11 @@ impl Tasks {
 
     /// A socket is gone.
     pub fn closed(&mut self, process: u32, socket: u64) {
-        if let Some(Socket::Served { is_open: true, .. }) = self.sockets.remove(&socket) {
+        if let Some(Socket::Served { is_open: true, number, .. }) = self.sockets.remove(&socket) {
             self.count(process, -1);
+            if let Some(orphans) = self.orphans.get_mut(&process) {
+                orphans.gone(Asker { socket, number });
+            }
         }
     }
 
@@ -227,7 +248,11 @@ impl Tasks {
                 let served = Socket::Served { number, is_open: true, is_answered: false };
                 self.sockets.insert(socket, served);
                 self.count(process, 1);
-                self.own(id, Asker { socket, number });
+                let asker = Asker { socket, number };
+                if let Some(orphans) = self.orphans.get_mut(&process) {
+                    orphans.read(asker, thread);
+                }
+                self.own(id, asker);
             }
         }
     }
@@ -235,18 +260,25 @@ impl Tasks {
     fn own(&mut self, id: Option<TaskId>, asker: Asker) {
         let Some(id) = id else { return };
         let task = self.tasks.entry(id).or_default();
-        *task = Task { own: Some(asker), is_reader: true, ..Task::default() };
+        let is_orphan = task.is_orphan;
+        *task = Task { own: Some(asker), is_reader: true, is_orphan, ..Task::default() };
     }
 
     /// Bytes were sent.
     pub fn sent(&mut self, (process, thread): (u32, u32), socket: u64) -> Sent {
         match self.sockets.get_mut(&socket) {
-            Some(Socket::Served { is_open, is_answered, .. }) => {
+            Some(Socket::Served { number, is_open, is_answered }) => {
+                let asker = Asker { socket, number: *number };
                 let goes_on = std::mem::replace(is_answered, true) && !*is_open;
+                let mut doubt = Certainty::Seen;
                 if std::mem::take(is_open) {
+                    let candidates = self.processes.get(&process).copied().unwrap_or_default();
+                    if let Some(orphans) = self.orphans.get_mut(&process) {
+                        doubt = orphans.answered(asker, candidates);
+                    }
                     self.count(process, -1);
                 }
-                if goes_on { Sent::For(socket, Certainty::Seen) } else { Sent::Answer }
+                if goes_on { Sent::For(socket, Certainty::Seen) } else { Sent::Answer(doubt) }
             }
             Some(Socket::Asked { asker, is_answered: false, certainty }) => match asker {
                 Some(asker) => Sent::For(asker.socket, *certainty),
@@ -262,11 +294,16 @@ impl Tasks {
         let id = self.running.get(&thread).copied();
         id.into_iter().for_each(|id| self.resolve(id, MAKERS_MAX, false));
         let asker = id.and_then(|id| self.works_for(id));
-        let is_spent = id.and_then(|id| self.tasks.get(&id)).is_some_and(|task| task.is_spent);
+        let task = id.and_then(|id| self.tasks.get(&id)).copied().unwrap_or_default();
         let own = id.and_then(|id| self.open_own(id));
+        // What runs no task is a thread of its own.
+        let is_orphan = task.is_orphan || id.is_none();
+        if let (None, true) = (asker, is_orphan) {
+            return self.ask_for_some((process, thread), id, socket);
+        }
         let candidates = self.processes.get(&process).copied().unwrap_or_default();
         let certainty = match asker {
-            Some(asker) if is_spent && own != Some(asker) => {
+            Some(asker) if task.is_spent && own != Some(asker) => {
                 let (is_prompt, asks_once, is_shared) = (false, false, true);
                 let base = CERTAIN;
                 certainty(
@@ -274,10 +311,32 @@ impl Tasks {
                     Setting { candidates, is_prompt, asks_once, is_shared, base },
                 )
             }
-            _ => Certainty::Seen,
+            _ => task.chosen.unwrap_or(Certainty::Seen),
         };
+        self.asked(socket, asker, certainty)
+    }
+
+    fn asked(&mut self, socket: u64, asker: Option<Asker>, certainty: Certainty) -> Sent {
         self.sockets.insert(socket, Socket::Asked { asker, is_answered: false, certainty });
         asker.map_or(Sent::Nobody, |asker| Sent::For(asker.socket, certainty))
+    }
+
+    /// A question of a task of which it is not known who has made it, for one of those that are open.
+    fn ask_for_some(
+        &mut self,
+        (process, thread): (u32, u32),
+        id: Option<TaskId>,
+        socket: u64,
+    ) -> Sent {
+        let candidates = self.processes.get(&process).copied().unwrap_or_default();
+        let chosen = self.orphans.get_mut(&process).and_then(|known| known.choose(thread, candidates));
+        let Some((asker, certainty)) = chosen else {
+            return self.asked(socket, None, Certainty::Seen);
+        };
+        if let Some(task) = id.and_then(|id| self.tasks.get_mut(&id)) {
+            (task.own, task.chosen) = (Some(asker), Some(certainty));
+        }
+        self.asked(socket, Some(asker), certainty)
     }
 
     /// No event says when a task is over.
@@ -343,7 +402,7 @@ mod tests {
         tasks.runs(B, 4, 2);
         assert_eq!(tasks.sent(B, ASKED_TOO), is_for(SECOND));
         tasks.runs(B, 1, 0);
-        assert_eq!(tasks.sent(B, FIRST), Sent::Answer);
+        assert_eq!(tasks.sent(B, FIRST), Sent::Answer(Certainty::Seen));
         assert_eq!(tasks.sent(B, FIRST), is_for(FIRST), "the answer goes on");
         // What outlives its question works for none.
         tasks.read(A, ASKED);

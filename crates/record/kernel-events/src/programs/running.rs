@@ -15,6 +15,7 @@ pub(super) mod layout {
     pub const TAKES: i16 = 48;
     pub const GIVES: i16 = 56;
     pub const IDENTITY: i16 = 64;
+    pub const MOUNTED: i16 = 72;
 }
 
 /// Places of the stack that no program at calls uses.
@@ -53,12 +54,12 @@ pub(super) fn current(c: &mut Code, no: Label) {
     c.keep(TASK, R1);
 }
 
-/// Puts the number of a task, and that of the one that made it, into slots.
+/// Puts the number of a task, and that of the one that made it, into slots: -1 where the runtime does not say it.
 pub(super) fn numbers(c: &mut Code, task: i16, number: i16, parent: i16) {
     field(c, Size::B8, R2, task, layout::NUMBER);
     c.keep(number, R2);
     let none = c.asm.label();
-    c.asm.imm(R2, 0);
+    c.asm.imm(R2, -1);
     c.keep(parent, R2);
     c.asm.load(Size::B8, R1, R9, layout::PARENT);
     c.asm.jump_if(If::Eq, R1, 0, none);
@@ -67,12 +68,23 @@ pub(super) fn numbers(c: &mut Code, task: i16, number: i16, parent: i16) {
     c.asm.place(none);
 }
 
+/// Goes to `no` if what is in [`TASK`] says that no task runs there.
+fn mounted(c: &mut Code, no: Label) {
+    let always = c.asm.label();
+    c.asm.load(Size::B8, R1, R9, layout::MOUNTED);
+    c.asm.jump_if(If::Eq, R1, 0, always);
+    field(c, Size::B8, R2, TASK, layout::MOUNTED);
+    c.asm.jump_if(If::Eq, R2, 0, no);
+    c.asm.place(always);
+}
+
 /// Reports which task the thread runs whose system call has returned, if its process is known to have
 /// any. Leaves R6 to R8 unmodified.
 pub fn report_task(c: &mut Code) {
     let none = c.asm.label();
     layout_of_current(c, none);
     current(c, none);
+    mounted(c, none);
     numbers(c, TASK, NUMBER, PARENT);
     c.asm.load(Size::B8, R1, R9, layout::IDENTITY);
     c.keep(IDENTITY, R1);

@@ -23,20 +23,34 @@ pub struct Layout {
     pub gives: u64,
     /// What a task's number is: 0, or [`CONTEXTS`].
     pub identity: u64,
+    /// Where a word is that is 0 as long as a thread runs no task, if there is one.
+    pub mounted: u64,
 }
 
 /// Tasks are known by the address of their context, which may be another's later.
 pub const CONTEXTS: u64 = 1;
 
 /// Bytes of a layout in the kernel's map.
-pub const BYTES: u32 = 72;
+pub const BYTES: u32 = 80;
 
 impl Layout {
     /// As the kernel's programs read it.
     pub fn bytes(&self) -> [u8; BYTES as usize] {
-        let Layout { slot, number, parent, running, reason, thread, takes, gives, identity } =
-            *self;
-        let words = [slot as u64, number, parent, running, reason, thread, takes, gives, identity];
+        let Layout {
+            slot,
+            number,
+            parent,
+            running,
+            reason,
+            thread,
+            takes,
+            gives,
+            identity,
+            mounted,
+        } = *self;
+        let slot = slot.cast_unsigned();
+        let words =
+            [slot, number, parent, running, reason, thread, takes, gives, identity, mounted];
         let mut bytes = [0; BYTES as usize];
         for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
             at.copy_from_slice(&word.to_le_bytes());
@@ -105,6 +119,7 @@ mod tests {
         let bytes = layout.bytes();
         assert_eq!(bytes[..8], (-8_i64).to_le_bytes());
         assert_eq!(bytes[56..64], 7_u64.to_le_bytes());
-        assert_eq!(bytes[64..], CONTEXTS.to_le_bytes());
+        assert_eq!(bytes[64..72], CONTEXTS.to_le_bytes());
+        assert_eq!(bytes[72..], [0; 8]);
     }
 }

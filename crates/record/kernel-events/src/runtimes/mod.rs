@@ -1,16 +1,19 @@
 //! Runtimes whose threads work for many tasks: which ones are known, and where in their memory the current
 //! task of a thread stands.
 //!
-//! A thread of a Go program runs one goroutine after the other, and one of CPython's asyncio one task, so what a
-//! thread did last does not say what it does now. The kernel's programs read the number of the goroutine, or
-//! the address of the task's context, from the thread's memory, by offsets that depend on the version.
+//! A thread of a Go program runs one goroutine after the other, one of CPython's asyncio one task, and a carrier
+//! of the JVM's one virtual thread, so what a thread did last does not say what it does now. The kernel's programs
+//! read the number of the goroutine or virtual thread, or the address of the task's context, from the thread's
+//! memory, by offsets that depend on the version.
 //! [`Runtimes`] finds these from the program's files.
 //!
 //! What a file says is a claim: the worst that wrong offsets do is that what is read is 0, or means nothing.
 
 mod go;
+mod java;
 mod layout;
 mod modules;
+mod pthread;
 mod python;
 pub(crate) mod watch;
 
@@ -27,15 +30,19 @@ use layout::FILE_MAX;
 /// Finds out which runtimes processes have.
 #[derive(Debug, Default)]
 pub struct Runtimes {
+    java: java::Files,
     python: python::Files,
 }
 
 impl Runtimes {
     /// The runtime of a running process.
     pub fn identify(&mut self, pid: Pid) -> Found {
-        match go(pid) {
-            Some(runtime) => Found::Known { runtime, is_whole: true },
-            None => self.python.identify(pid),
+        if let Some(runtime) = go(pid) {
+            return Found::Known { runtime, is_whole: true };
+        }
+        match self.java.identify(pid) {
+            Found::Nothing => self.python.identify(pid),
+            found => found,
         }
     }
 }

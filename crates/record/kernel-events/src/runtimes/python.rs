@@ -14,6 +14,7 @@ use fettle_types::Pid;
 
 use super::layout::{At, CONTEXTS, FILE_MAX, Found, Layout, Place, Runtime};
 use super::modules::{Module, file_offset, modules, symbol};
+use super::pthread::{self, FIRST_KEYS};
 
 /// Of CPython 3: where `_PyRuntime` has the key of thread states (`autoTSSkey`), and where a thread state has its
 /// context.
@@ -25,12 +26,6 @@ const OFFSETS: [(u32, u64, u64); 6] = [
     (12, 1544, 208),
     (13, 2160, 208),
 ];
-
-/// Of glibc's `struct pthread`: values of the first keys stand before the table that leads to all, each with a
-/// number before it.
-const FIRST_KEYS: u32 = 32;
-const KEY_BYTES: u64 = 16;
-const VALUE_AT: u64 = 8;
 
 /// What a file of CPython's, or of the C library, says.
 #[derive(Clone, Debug, Default)]
@@ -73,11 +68,9 @@ impl Files {
         else {
             return Found::Nothing;
         };
-        let is_libc =
-            |module: &&Module| module.name == "libc.so.6" || module.name.starts_with("libpthread");
         let specific = modules
             .iter()
-            .filter(is_libc)
+            .filter(|module| pthread::is_library(&module.name))
             .find_map(|module| self.library(module).and_then(|library| library.specific));
         let Some(specific) = specific else { return Found::Nothing };
         let Some(key) = key(pid, &python) else { return Found::NotYet };
@@ -88,8 +81,7 @@ impl Files {
         let (Some((_, context)), Some(copy)) = (library.offsets, library.copy) else {
             return Found::Nothing;
         };
-        let first = specific - u64::from(FIRST_KEYS) * KEY_BYTES;
-        let slot = (first + u64::from(key) * KEY_BYTES + VALUE_AT).cast_signed();
+        let slot = pthread::slot(specific, key);
         let layout = Layout { slot, number: context, identity: CONTEXTS, ..Layout::default() };
         let place = |at, offset| Place { at, path: module.path.clone(), offset };
         let mut places = vec![place(At::Made, copy)];
@@ -122,17 +114,9 @@ fn read(path: &PathBuf, name: &str) -> Option<Library> {
         runtime: symbol(&image, "_PyRuntime").filter(|_| offsets.is_some()),
         copy: symbol(&image, "PyContext_CopyCurrent").and_then(|at| file_offset(&image, at)),
         set_add: symbol(&image, "PySet_Add").and_then(|at| file_offset(&image, at)),
-        specific: specific(&image),
+        specific: pthread::specific(&image),
         base: first.start.get(),
     })
-}
-
-/// What glibc tells debuggers: bits, number and offset of a field, 32 bits each.
-fn specific(image: &Image) -> Option<u64> {
-    let at = symbol(image, "_thread_db_pthread_specific")?;
-    let words = image.read(at, 12)?;
-    let offset = u64::from(u32::from_le_bytes(words[8..].try_into().ok()?));
-    (offset >= u64::from(FIRST_KEYS) * KEY_BYTES).then_some(offset)
 }
 
 /// The key of thread states, once the interpreter has made it.
