@@ -329,7 +329,8 @@ impl Tasks {
         socket: u64,
     ) -> Sent {
         let candidates = self.processes.get(&process).copied().unwrap_or_default();
-        let chosen = self.orphans.get_mut(&process).and_then(|known| known.choose(thread, candidates));
+        let chosen =
+            self.orphans.get_mut(&process).and_then(|known| known.choose(thread, candidates));
         let Some((asker, certainty)) = chosen else {
             return self.asked(socket, None, Certainty::Seen);
         };

@@ -62,17 +62,8 @@ pub fn identify(image: &Image, path: &Path) -> Option<Runtime> {
     let [takes, gives] = reasons.unwrap_or_default();
     let reason = number + TO_REASON;
     let (slot, thread) = (SLOT, THREAD);
-    let layout = Layout {
-        slot,
-        number,
-        parent,
-        running,
-        reason,
-        thread,
-        takes,
-        gives,
-        ..Layout::default()
-    };
+    let layout =
+        Layout { slot, number, parent, running, reason, thread, takes, gives, ..Layout::default() };
     // Without the table it is not known whose work goes on.
     let ready = symbol(image, "runtime.ready").filter(|_| takes != 0);
     let ready = ready.and_then(|at| file_offset(image, at));
