@@ -10,7 +10,13 @@ use std::collections::VecDeque;
 use fettle_requests::Certainty;
 
 use super::certain::{Doubt, How, Setting, certainty};
-use super::tasks::Asker;
+
+/// A question by its socket and number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Asker {
+    pub socket: u64,
+    pub number: u64,
+}
 
 /// A question that is open.
 #[derive(Clone, Copy, Debug)]

@@ -18,17 +18,10 @@ use rustc_hash::FxHashMap;
 use fettle_requests::{CERTAIN, Certainty};
 
 use super::certain::{How, Setting, certainty};
-use super::orphans::Orphans;
+use super::orphans::{Asker, Orphans};
 
 /// Names a task: its process, and its number there.
 type TaskId = (u32, u64);
-
-/// A question by its socket and number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Asker {
-    pub socket: u64,
-    pub number: u64,
-}
 
 /// The number of the task that has made another where a runtime does not say it.
 const UNKNOWN: u64 = u64::MAX;
