@@ -9,6 +9,8 @@ pub struct Reg(u8);
 impl Reg {
     /// Always reads as zero.
     pub const ZERO: Self = Self(0);
+    /// The assembler's own.
+    pub const AT: Self = Self(1);
     /// First result.
     pub const V0: Self = Self(2);
     /// Second result.

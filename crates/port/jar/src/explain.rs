@@ -20,7 +20,7 @@ pub fn explain(image: &Image, name: &str) -> Result<Option<String>, Error> {
         let method = &shared.methods[&function.entry];
         let mut class =
             Class::new(shared.target, &method.class, "java/lang/Object").with_listings();
-        let largest = split::add(&shared, function, &lifted.summaries, &mut class)?;
+        let largest = split::add(&shared, function, &lifted.summaries, &mut class)?.largest;
         // Writing to a string does not fail.
         let _ = writeln!(out, "{name} at {:#x}", function.entry);
         let _ = writeln!(out, "method {}{}", method.name, method.signature.descriptor());

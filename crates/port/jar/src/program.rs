@@ -320,12 +320,11 @@ impl Made {
         let class = Class::new(program.target, name, "java/lang/Object").with_source(source);
         let mut made = Self { class, split: Vec::new(), largest_method: 0 };
         for function in functions {
-            let before = made.class.bytecode();
-            let largest = split::add(program, function, &lifted.summaries, &mut made.class)?;
-            if made.class.bytecode() - before > split::METHOD_MAX {
+            let added = split::add(program, function, &lifted.summaries, &mut made.class)?;
+            if added.is_divided {
                 made.split.push(function.name.clone());
             }
-            made.largest_method = made.largest_method.max(largest);
+            made.largest_method = made.largest_method.max(added.largest);
         }
         Ok(made)
     }

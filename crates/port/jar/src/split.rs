@@ -38,13 +38,21 @@ const ACCESS: usize = 30;
 /// How often that is tried: a loop that is kept whole may have too many accesses.
 const INLINING_ATTEMPTS: usize = 6;
 
-/// Adds a function to a class, as one method or as many. How large the largest is.
+/// What became of a function.
+pub struct Added {
+    /// How large its largest method is.
+    pub largest: usize,
+    /// Whether it has more than one.
+    pub is_divided: bool,
+}
+
+/// Adds a function to a class, as one method or as many.
 pub fn add(
     program: &Program,
     function: &Function,
     summaries: &Summaries,
     class: &mut Class,
-) -> Result<usize, Error> {
+) -> Result<Added, Error> {
     let method = &program.methods[&function.entry];
     let descriptor = method.signature.descriptor();
     let liveness = Liveness::of(function, summaries);
@@ -53,7 +61,7 @@ pub fn add(
     let accesses: usize = function.blocks.iter().map(Block::accesses).sum();
     if size + ACCESS * accesses <= METHOD_MAX {
         class.method(&method.name, &descriptor, true, whole.code);
-        return Ok(size);
+        return Ok(Added { largest: size, is_divided: false });
     }
     let mut function = function.clone();
     let mut sizes = whole.sizes;
@@ -67,13 +75,13 @@ pub fn add(
         if attempt == INLINING_ATTEMPTS && size <= METHOD_MAX {
             // No part would be better off than the whole.
             class.method(&method.name, &descriptor, true, whole.code);
-            return Ok(size);
+            return Ok(Added { largest: size, is_divided: false });
         }
         let parts = partition(&function, &sizes, unit, &budgets);
         let divided = (&function, &sizes[..], &parts[..]);
         let inlined = if attempt < INLINING_ATTEMPTS { ACCESS } else { 0 };
         let lengths = match emit_parts(program, divided, summaries, &agains, inlined, class) {
-            Ok(largest) => return Ok(largest),
+            Ok(largest) => return Ok(Added { largest, is_divided: true }),
             Err(lengths) => lengths,
         };
         let first = budgets.is_empty();

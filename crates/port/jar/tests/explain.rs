@@ -5,7 +5,7 @@ mod common;
 use std::process::Command;
 
 use common::{LITTLE, MISSING, compile, output, translated};
-use fettle_jar::{Image, explain};
+use fettle_jar::{Image, Options, explain, translate};
 
 /// Places and names of instructions: lines with a number, a colon or space, and a name.
 fn instructions(line: &str) -> Option<(usize, String)> {
@@ -51,4 +51,28 @@ fn the_bytecode_is_what_java_reads() {
         compared += java.len();
     }
     assert!(compared > 300, "{compared}");
+}
+
+#[test]
+fn the_report_names_every_function_of_several_methods() {
+    if let Some(reason) = &*MISSING {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compile(&LITTLE, "hello.c", &["-O2"], folder.path());
+    let bytes = std::fs::read(&program).expect("the compiler wrote it");
+    let image = Image::parse(&bytes).expect("a static program");
+    let made = translate(&image, &Options::default()).expect("every function can be translated");
+    let mut javap = Command::new("javap");
+    javap.arg("-p");
+    for (number, class) in made.classes.values().enumerate() {
+        let path = folder.path().join(format!("{number}.class"));
+        std::fs::write(&path, class).expect("the folder is writable");
+        javap.arg(path);
+    }
+    let methods = String::from_utf8(output(&mut javap).stdout).expect("names are plain");
+    let divided = methods.matches("$part0(").count();
+    assert!(divided > 1, "{methods}");
+    assert_eq!(made.summary.split.len(), divided, "{:?}", made.summary.split);
 }

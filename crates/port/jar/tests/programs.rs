@@ -151,6 +151,12 @@ fn jumps_to_a_buffer_that_was_filled_again() {
 }
 
 #[test]
+fn far_branches() {
+    same(&LITTLE, "far_branches.c", &["-O2"], &[]);
+    same(&BIG, "far_branches.c", &["-O0"], &[]);
+}
+
+#[test]
 fn spilled_addresses_of_functions() {
     same(&LITTLE, "spilled.c", &["-O2"], &[]);
 }

@@ -91,6 +91,19 @@ impl Builder<'_, Mips<'_>> {
         Some(self.machine().lifter.lift(insn, pc).into_iter().map(|step| (pc, step)).collect())
     }
 
+    /// Whether a load from the stack gets the global pointer for a branch over more than 128 KB. That goes
+    /// through the register that is the assembler's own: stores of the pointer are left out, of which
+    /// loads elsewhere into its own register need nothing.
+    fn is_saved_pointer(&self, insn: Insn, pc: u32) -> bool {
+        let at = |after: u32| decode(self.image(), pc.wrapping_add(after));
+        let uses_at = |insn: &Insn| insn.rs() == Reg::AT;
+        let is = |insn: &Insn, op| insn.op == op && insn.rt() == Reg::AT;
+        is(&insn, Op::Lw)
+            && at(4).is_some_and(|insn| is(&insn, Op::Lw) && uses_at(&insn))
+            && at(8).is_some_and(|insn| is(&insn, Op::Addiu) && uses_at(&insn))
+            && at(12).is_some_and(|insn| insn.kind() == Kind::JumpRegister && uses_at(&insn))
+    }
+
     fn block(&mut self, start: u32) -> Block {
         let mut steps: Vec<(u32, Stmt)> = Vec::new();
         let mut pc = start;
@@ -109,7 +122,10 @@ impl Builder<'_, Mips<'_>> {
             }
             let Some(insn) = decode(self.image(), pc) else { break End::Nowhere(pc) };
             if insn.kind() == Kind::Plain {
-                let lifted = self.machine().lifter.lift(insn, pc);
+                let lifted = match self.is_saved_pointer(insn, pc) {
+                    true => vec![Stmt::Set(var(Reg::AT), read(Reg::GP))],
+                    false => self.machine().lifter.lift(insn, pc),
+                };
                 steps.extend(lifted.into_iter().map(|step| (pc, step)));
                 pc = pc.wrapping_add(4);
                 continue;
