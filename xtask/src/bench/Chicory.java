@@ -12,6 +12,7 @@ import java.io.File;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -33,7 +34,8 @@ public final class Chicory {
         while (in.readLine() != null) {
             long before = machine.getProcessCpuTime();
             var out = new ByteArrayOutputStream();
-            var options = WasiOptions.builder().withStdout(out).withArguments(own).build();
+            var options = WasiOptions.builder().withStdout(out).withArguments(own)
+                    .withDirectory("/", Path.of("").toAbsolutePath()).build();
             try (var wasi = WasiPreview1.builder().withOptions(options).build()) {
                 var imports = ImportValues.builder().addFunction(wasi.toHostFunctions()).build();
                 Instance.builder(module).withMachineFactory(factory)

@@ -5,12 +5,13 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::json;
 
-use super::chicory::Chicory;
+use super::peers::Peers;
 use super::{machine, measure};
 use crate::jar::projects::{CROSS, Compiler, NATIVE, Project};
 use crate::proc::{self, Ending};
@@ -34,9 +35,12 @@ pub struct Options {
     /// Options for the JVMs
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
     pub java: Vec<String>,
-    /// Also Chicory, with the programs that are ours as WebAssembly; it comes by Maven
+    /// Also the programs as WebAssembly, by Chicory and GraalWasm, which come by Maven
     #[arg(long)]
     pub peers: bool,
+    /// Seconds in which a peer must end a round
+    #[arg(long, default_value_t = 300)]
+    pub peer_limit: u64,
     /// This binary instead of a fresh release build
     #[arg(long)]
     pub fettle: Option<PathBuf>,
@@ -52,6 +56,7 @@ impl Options {
             jvm: vec!["java".into()],
             java: Vec::new(),
             peers: false,
+            peer_limit: 0,
             fettle: Some(fettle.to_path_buf()),
         }
     }
@@ -152,6 +157,25 @@ struct Variant {
     name: String,
     runner: Runner,
     seconds: Vec<f64>,
+    /// A peer may be too slow: what it took is then all that is known.
+    peer: bool,
+    cut: bool,
+}
+
+impl Variant {
+    fn new(name: String, runner: Runner) -> Self {
+        Self { name, runner, seconds: Vec::new(), peer: false, cut: false }
+    }
+
+    /// What is typical of it: a JVM that stays has warmed up after half of its rounds.
+    fn typical(&self) -> f64 {
+        let from = if self.stays() { self.seconds.len() / 2 } else { 0 };
+        fettle_stats::median(&self.seconds[from..])
+    }
+
+    fn stays(&self) -> bool {
+        matches!(self.runner, Runner::Stays(_))
+    }
 }
 
 enum Runner {
@@ -177,14 +201,34 @@ impl Warm {
         Ok(Self { child, ask, answers: BufReader::new(answers) })
     }
 
-    fn round(&mut self) -> Result<(f64, Vec<u8>)> {
+    /// None where the time was not enough; the JVM is then no more.
+    fn round(&mut self, limit: Duration) -> Result<Option<(f64, Vec<u8>)>> {
         writeln!(self.ask).context("asking the JVM")?;
         let mut line = String::new();
-        self.answers.read_line(&mut line)?;
+        let (done, is_done) = std::sync::mpsc::channel::<()>();
+        let late = std::thread::scope(|scope| -> Result<bool> {
+            let child = &mut self.child;
+            let guard = scope.spawn(move || {
+                let late = is_done.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+                if late {
+                    // Its end is what the reader below waits for.
+                    let _ = child.kill();
+                }
+                late
+            });
+            let read = self.answers.read_line(&mut line);
+            drop(done);
+            let late = guard.join().map_err(|_| anyhow!("the guard panicked"))?;
+            read?;
+            Ok(late)
+        })?;
+        if late {
+            return Ok(None);
+        }
         let (nanos, length) = line.trim_end().split_once('\t').context("the JVM ended")?;
         let mut stdout = vec![0; length.parse()?];
         self.answers.read_exact(&mut stdout)?;
-        Ok((nanos.parse::<f64>()? / 1e9, stdout))
+        Ok(Some((nanos.parse::<f64>()? / 1e9, stdout)))
     }
 }
 
@@ -201,11 +245,11 @@ pub fn run(options: &Options) -> Result<bool> {
     let binary = fettle::binary(options.fettle.as_deref())?;
     let place = repo::target_folder("bench/jar")?;
     std::fs::write(place.join("Warm.java"), include_str!("Warm.java"))?;
-    let chicory = options.peers.then(|| Chicory::prepare(&place)).transpose()?;
+    let peers = options.peers.then(|| Peers::prepare(&place, &options.jvm)).transpose()?;
     let mut results = Vec::new();
     println!("CPU time, times native -O2; jars warm: the second half of {} rounds", options.rounds);
     for subject in subjects().iter().filter(|s| s.name.contains(&options.filter)) {
-        results.push(measure(subject, options, &binary, &place, chicory.as_ref())?);
+        results.push(measure(subject, options, &binary, &place, peers.as_ref())?);
     }
     let all: Vec<f64> = results.iter().map(|(ratio, _)| *ratio).collect();
     if let [_, _, ..] = all[..] {
@@ -225,7 +269,7 @@ fn measure(
     options: &Options,
     binary: &Path,
     place: &Path,
-    chicory: Option<&Chicory>,
+    peers: Option<&Peers>,
 ) -> Result<(f64, serde_json::Value)> {
     let folder = place.join(subject.name);
     std::fs::create_dir_all(&folder)?;
@@ -235,49 +279,11 @@ fn measure(
     let translation = translate(binary, &cross, &jar)?;
     inputs(&folder)?;
     let mut variants = variants(subject, options, place, &folder, [&native, &cross, &jar])?;
-    if let Some(chicory) = chicory
-        && matches!(subject.source, Source::Own(..))
-    {
-        variants.extend(peers(subject, options, &folder, chicory)?);
+    if let Some(peers) = peers {
+        variants.extend(wasm(subject, options, &folder, peers)?);
     }
-    let mut expected: Option<Vec<u8>> = None;
-    for round in 0..options.rounds {
-        // There and back, so that what a neighbour disturbs is not always the same variant.
-        let count = variants.len();
-        for index in 0..count {
-            let index = if round % 2 == 0 { index } else { count - 1 - index };
-            let variant = &mut variants[index];
-            let (seconds, stdout) = once(&mut variant.runner, &folder)
-                .with_context(|| format!("{} {}", subject.name, variant.name))?;
-            variant.seconds.push(seconds);
-            let stdout = comparable(subject, stdout);
-            match &expected {
-                Some(expected) => ensure!(
-                    *expected == stdout,
-                    "{} {}: another output",
-                    subject.name,
-                    variant.name
-                ),
-                None => expected = Some(stdout),
-            }
-        }
-    }
-    let base = fettle_stats::median(&variants[0].seconds);
-    print!("{:12} native {:6.3} s", subject.name, base);
-    let mut of_jar = f64::NAN;
-    for variant in &variants[1..] {
-        let stays = matches!(variant.runner, Runner::Stays(_));
-        let from = if stays { variant.seconds.len() / 2 } else { 0 };
-        let ratio = fettle_stats::median(&variant.seconds[from..]) / base;
-        if variant.name.starts_with("jar") && of_jar.is_nan() {
-            of_jar = ratio;
-        }
-        print!("  {} {ratio:.2}", variant.name);
-        if stays && variant.name.starts_with("jar") {
-            let at = |round: usize| variant.seconds.get(round).map_or(f64::NAN, |s| s / base);
-            print!(" (round 1 {:.1}, 5 {:.2})", at(0), at(4));
-        }
-    }
+    rounds(subject, options, &folder, &mut variants)?;
+    let of_jar = print(subject, &variants);
     let cold = cold(subject, options, &jar, &folder)?;
     let rounds: serde_json::Map<String, serde_json::Value> =
         variants.iter().map(|v| (v.name.clone(), json!(v.seconds))).collect();
@@ -289,6 +295,67 @@ fn measure(
         "cold": cold,
     });
     Ok((of_jar, value))
+}
+
+/// Runs every variant once in each round, and compares what they print.
+fn rounds(
+    subject: &Subject,
+    options: &Options,
+    folder: &Path,
+    variants: &mut [Variant],
+) -> Result<()> {
+    let mut expected: Option<Vec<u8>> = None;
+    for round in 0..options.rounds {
+        // There and back, so that what a neighbour disturbs is not always the same variant.
+        let count = variants.len();
+        for index in 0..count {
+            let index = if round % 2 == 0 { index } else { count - 1 - index };
+            let variant = &mut variants[index];
+            if variant.cut {
+                continue;
+            }
+            let limit = if variant.peer { Duration::from_secs(options.peer_limit) } else { LIMIT };
+            let Some((seconds, stdout)) = once(&mut variant.runner, folder, limit)
+                .with_context(|| format!("{} {}", subject.name, variant.name))?
+            else {
+                ensure!(variant.peer, "{} {}: too slow", subject.name, variant.name);
+                variant.cut = true;
+                continue;
+            };
+            variant.seconds.push(seconds);
+            let stdout = comparable(subject, stdout);
+            let expected = expected.get_or_insert_with(|| stdout.clone());
+            ensure!(*expected == stdout, "{} {}: another output", subject.name, variant.name);
+        }
+    }
+    Ok(())
+}
+
+/// Prints all over native; that of the first jar.
+fn print(subject: &Subject, variants: &[Variant]) -> f64 {
+    let base = variants[0].typical();
+    print!("{:12} native {base:6.3} s", subject.name);
+    let mut of_jar = f64::NAN;
+    for variant in &variants[1..] {
+        if variant.seconds.is_empty() {
+            print!("  {} cut in its first round", variant.name);
+            continue;
+        }
+        let ratio = variant.typical() / base;
+        print!("  {} {ratio:.2}", variant.name);
+        let is_jar = variant.name.starts_with("jar");
+        if is_jar && of_jar.is_nan() {
+            of_jar = ratio;
+        }
+        if variant.stays() && (is_jar || variant.peer) {
+            print!(" (round 1 {:.1}", variant.seconds[0] / base);
+            if let Some(fifth) = variant.seconds.get(4) {
+                print!(", 5 {:.2}", fifth / base);
+            }
+            print!("{})", if variant.cut { ", then cut" } else { "" });
+        }
+    }
+    of_jar
 }
 
 /// Makes a jar. What that took, and how large the jar is next to the machine code that is in it.
@@ -364,11 +431,7 @@ fn variants(
         words.iter().chain(subject.arguments).map(|word| (*word).to_owned()).collect()
     };
     let [native, cross] = [native, cross].map(|path| path.display().to_string());
-    let fresh = |name: &str, line| Variant {
-        name: name.into(),
-        runner: Runner::Fresh(line),
-        seconds: Vec::new(),
-    };
+    let fresh = |name: &str, line| Variant::new(name.into(), Runner::Fresh(line));
     let mut variants = vec![
         fresh("native", line(&[&native])),
         fresh("qemu", line(&["qemu-mipsel-static", &cross])),
@@ -386,31 +449,44 @@ fn variants(
             let kind = if name == "-" { "jar" } else { "plain Java" };
             let number = if number == 0 { String::new() } else { format!(" {}", number + 1) };
             let runner = Runner::Stays(Box::new(Warm::start(command)?));
-            variants.push(Variant { name: format!("{kind}{number}"), runner, seconds: Vec::new() });
+            variants.push(Variant::new(format!("{kind}{number}"), runner));
         }
     }
     Ok(variants)
 }
 
 /// The same program as WebAssembly.
-fn peers(
+fn wasm(
     subject: &Subject,
     options: &Options,
     folder: &Path,
-    chicory: &Chicory,
+    peers: &Peers,
 ) -> Result<Vec<Variant>> {
-    let source = benches().join(format!("{}.c", subject.name));
-    let program = chicory.build(&source, folder)?;
-    let start = |(number, jvm): (usize, &PathBuf)| {
-        let runner = Runner::Stays(Box::new(Warm::start(chicory.command(
-            jvm,
-            &program,
-            subject.arguments,
-        ))?));
-        let number = if number == 0 { String::new() } else { format!(" {}", number + 1) };
-        Ok(Variant { name: format!("Chicory{number}"), runner, seconds: Vec::new() })
+    let program = match subject.source {
+        // What unrolling does to our own compiler is the question there.
+        Source::Own(_, [_, ..]) => return Ok(Vec::new()),
+        Source::Own(name, []) => peers.build(&benches().join(format!("{name}.c")), folder)?,
+        Source::Real(project) => peers.build_project(project)?,
     };
-    options.jvm.iter().enumerate().map(start).collect()
+    let mut variants = Vec::new();
+    for (number, jvm) in options.jvm.iter().enumerate() {
+        let number = if number == 0 { String::new() } else { format!(" {}", number + 1) };
+        for (peer, name, mut command) in peers.commands(jvm, &program, subject.arguments) {
+            let obstacle = match subject.source {
+                Source::Real(project) => peer.obstacle(project),
+                Source::Own(..) => None,
+            };
+            if let Some(obstacle) = obstacle {
+                println!("{name}, {}: {obstacle}", subject.name);
+                continue;
+            }
+            command.current_dir(folder);
+            let runner = Runner::Stays(Box::new(Warm::start(command)?));
+            variants
+                .push(Variant { peer: true, ..Variant::new(format!("{name}{number}"), runner) });
+        }
+    }
+    Ok(variants)
 }
 
 /// Compiles what runs in the JVMs.
@@ -457,15 +533,16 @@ fn inputs(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn once(runner: &mut Runner, folder: &Path) -> Result<(f64, Vec<u8>)> {
+/// None where the time was not enough.
+fn once(runner: &mut Runner, folder: &Path, limit: Duration) -> Result<Option<(f64, Vec<u8>)>> {
     match runner {
-        Runner::Stays(warm) => warm.round(),
+        Runner::Stays(warm) => warm.round(limit),
         Runner::Fresh(line) => {
             let mut command = Command::new(&line[0]);
             command.args(&line[1..]).current_dir(folder);
-            let (outcome, used) = measure::timed(command, folder, LIMIT)?;
+            let (outcome, used) = measure::timed(command, folder, limit)?;
             ensure!(outcome.ending == Ending::Exit(0), "{}", outcome.ending);
-            Ok((used, outcome.stdout))
+            Ok(Some((used, outcome.stdout)))
         }
     }
 }

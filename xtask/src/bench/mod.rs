@@ -3,7 +3,6 @@
 use anyhow::Result;
 
 pub mod census;
-mod chicory;
 pub mod import;
 pub mod jar;
 pub mod kernel;
@@ -12,6 +11,7 @@ pub mod lift;
 pub mod locks;
 pub mod machine;
 pub mod measure;
+mod peers;
 pub mod probe;
 pub mod programs;
 pub mod rpc;

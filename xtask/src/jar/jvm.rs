@@ -6,6 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::proc;
+
 /// What came of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ran {
@@ -23,20 +25,22 @@ struct Process {
 
 /// A JVM, started when it is needed and again when a program did not end.
 pub struct Jvm {
-    runner: PathBuf,
-    /// The first jar, of which the runtime serves for all.
-    runtime: PathBuf,
+    /// The command that starts it.
+    program: PathBuf,
     options: Vec<String>,
+    folder: PathBuf,
     process: Option<Process>,
 }
 
 impl Jvm {
-    /// The runner's source lies in `folder` afterwards.
-    pub fn new(folder: &Path, options: &[String]) -> Result<Self> {
-        let runner = folder.join("Batch.java");
-        std::fs::write(&runner, include_str!("Batch.java"))?;
-        let runtime = folder.join("runtime.jar");
-        Ok(Self { runner, runtime, options: options.to_vec(), process: None })
+    /// The runner is compiled into `folder`.
+    pub fn new(program: &Path, options: &[String], folder: &Path) -> Self {
+        Self {
+            program: program.to_owned(),
+            options: options.to_vec(),
+            folder: folder.to_owned(),
+            process: None,
+        }
     }
 
     /// Runs a jar to its end, for at most so many seconds.
@@ -65,18 +69,26 @@ impl Jvm {
     }
 
     fn start(&self, jar: &Path) -> Result<Process> {
-        std::fs::copy(jar, &self.runtime).context("copying the runtime")?;
-        let mut java = Command::new("java");
+        // The first jar's runtime serves for all. A JVM may come without a compiler.
+        let runtime = self.folder.join("runtime.jar");
+        let runner = self.folder.join("Batch.java");
+        std::fs::copy(jar, &runtime).context("copying the runtime")?;
+        std::fs::write(&runner, include_str!("Batch.java"))?;
+        let mut javac = Command::new("javac");
+        javac.args(["--release", "17", "-nowarn", "-cp"]).arg(&runtime).arg("-d").arg(&self.folder);
+        proc::output_of(javac.arg(&runner)).context("compiling the runner")?;
+        let mut java = Command::new(&self.program);
         java.args(["-Xmx1500m", "-XX:+UseSerialGC"]).args(&self.options);
         // What the manifest of a jar says where it is started by itself.
         java.arg("--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED");
-        java.arg("-cp").arg(&self.runtime).arg(&self.runner);
+        java.arg("-cp").arg(format!("{}:{}", runtime.display(), self.folder.display()));
+        java.arg("Batch");
         let mut child = java
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
-            .context("starting java")?;
+            .with_context(|| format!("starting {}", self.program.display()))?;
         let (Some(ask), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("a JVM without pipes");
         };

@@ -47,6 +47,9 @@ pub struct Options {
     /// Options for the JVM, as -Xint
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
     pub java: Vec<String>,
+    /// The JVM
+    #[arg(long, default_value = "java")]
+    pub jvm: PathBuf,
     /// This binary instead of a fresh release build
     #[arg(long)]
     pub fettle: Option<PathBuf>,
@@ -66,6 +69,7 @@ impl Options {
             },
             level: vec!["-O2".into()],
             java: Vec::new(),
+            jvm: "java".into(),
             fettle: Some(fettle.to_path_buf()),
         }
     }
@@ -120,7 +124,7 @@ pub fn run(options: &Options) -> Result<Tally> {
         let worker = |number: usize| -> Result<()> {
             let folder = own.join(number.to_string());
             std::fs::create_dir_all(&folder)?;
-            let mut jvm = Jvm::new(&folder, &options.java)?;
+            let mut jvm = Jvm::new(&options.jvm, &options.java, &folder);
             while let Some((program, level)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let verdict =
                     judge(&binary, (options.choice.machine, program, level), &folder, &mut jvm)

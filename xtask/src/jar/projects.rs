@@ -1,6 +1,6 @@
 //! Programs that people use, from Debian's sources, unmodified: how each is built by a compiler.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -96,6 +96,11 @@ impl Project {
 
     /// Builds it, unless that has been done.
     pub fn build(self, compiler: Compiler) -> Result<PathBuf> {
+        self.build_with(compiler, &[])
+    }
+
+    /// Builds it with more files and options, unless that has been done.
+    pub fn build_with(self, compiler: Compiler, more: &[OsString]) -> Result<PathBuf> {
         let folder = repo::target_folder(&format!("jar-programs/{}", compiler.name))?;
         let program = folder.join(self.name());
         if program.is_file() {
@@ -158,7 +163,8 @@ impl Project {
                 return Ok(program);
             }
         }
-        proc::output_of(gcc.arg("-lm")).with_context(|| format!("building {}", self.name()))?;
+        proc::output_of(gcc.args(more).arg("-lm"))
+            .with_context(|| format!("building {}", self.name()))?;
         std::fs::rename(linked, &program)?;
         Ok(program)
     }
