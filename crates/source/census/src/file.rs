@@ -53,19 +53,32 @@ fn definition(token: &Token<'_>, kinds: &Kinds, language: Language, out: &mut Fi
     // Parameters, where the name has any: a value in parentheses has none of these names either way.
     let implementation = meanings.contains_key(name.text);
     let mut function = None;
+    let mut before = [None, None];
     while let Some(word) = tokens.next() {
-        let called = tokens.peek().is_some_and(|next| next.is(b'('));
-        if word.kind != TokenKind::Word || !called {
+        let opened = before;
+        before = [opened[1], Some(word)];
+        if word.kind != TokenKind::Word {
             continue;
         }
-        let Some(found) = meanings.get(word.text) else { continue };
-        let Some(meaning) = found.iter().find(|meaning| meaning.form == Form::Call) else {
-            continue;
+        let form = match tokens.peek() {
+            Some(next) if next.is(b'(') => Form::Call,
+            Some(next) if is_class(&opened, next) => Form::Class,
+            _ => continue,
         };
+        let Some(found) = meanings.get(word.text) else { continue };
+        let Some(meaning) = found.iter().find(|meaning| meaning.form == form) else { continue };
         let function = *function
             .get_or_insert_with(|| out.add_function(&name, (token.line, token.last_line), true));
         out.add_flat(meaning, word.line, function, implementation);
     }
+}
+
+/// Whether a word behind these two and before that one is the class of a guard, as in `guard(mutex)(lock)`.
+fn is_class(before: &[Option<Token<'_>>; 2], next: &Token<'_>) -> bool {
+    let [Some(guard), Some(open)] = before else { return false };
+    let scoped = guard.is_word("scoped_guard") || guard.is_word("scoped_cond_guard");
+    open.is(b'(')
+        && (next.is(b')') && (scoped || guard.is_word("guard")) || next.is(b',') && scoped)
 }
 
 impl FileCensus {

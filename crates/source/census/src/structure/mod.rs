@@ -600,6 +600,12 @@ mod tests {
         let census = of(text, Language::C);
         assert_eq!(census.sites.len(), 11, "{census:?}");
         assert_eq!(drawn(text, Language::C), "one:1,2,3,3 two:1,2,0,1 three:1,1,2");
+        let text = "
+            #define GUARDED() guard(mutex)(&a)
+            #define SCOPED(x) scoped_guard(spinlock_irqsave, x) spin_lock(&b)
+            #define ALONE() scoped_guard(rcu)
+            #define NONE(x) other(mutex)(x) + guard(mutex, x) + guard(other)(x)";
+        assert_eq!(drawn(text, Language::C), "GUARDED:0 SCOPED:0,0 ALONE:0");
     }
 
     #[test]
