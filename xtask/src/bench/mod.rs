@@ -19,6 +19,7 @@ pub mod sample;
 pub mod smp;
 pub mod tune;
 pub mod variants;
+pub mod watch;
 
 /// Which benchmark.
 #[derive(clap::Subcommand, Debug, Clone)]
@@ -47,6 +48,8 @@ pub enum Bench {
     KernelTune(kernel_tune::Options),
     /// What lent processors cost and bring, by instructions counted in a guest
     Smp(smp::Options),
+    /// How soon servers that hang are healed, next to their own time-outs
+    Watch(watch::Options),
 }
 
 /// Runs one.
@@ -64,5 +67,6 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Tune(options) => tune::run(options),
         Bench::KernelTune(options) => kernel_tune::run(options),
         Bench::Smp(options) => smp::run(options),
+        Bench::Watch(options) => watch::run(options),
     }
 }

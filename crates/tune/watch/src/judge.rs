@@ -120,7 +120,7 @@ impl Judge {
 
     fn process(&mut self, now: u64, look: &ProcessLook, findings: &mut Vec<Finding>) {
         let known = self.processes.entry(look.id).or_default();
-        if known.cpu.is_none_or(|(cpu_ns, _)| cpu_ns != look.cpu_ns) {
+        if look.is_awake || known.cpu.is_none_or(|(cpu_ns, _)| cpu_ns != look.cpu_ns) {
             known.cpu = Some((look.cpu_ns, now));
         }
         if look.held.is_some() {
@@ -307,6 +307,7 @@ mod tests {
             ),
             waits: None,
             unread: None,
+            is_awake: false,
             scalars: Vec::new(),
         }
     }
@@ -407,6 +408,7 @@ mod tests {
         );
         let look = |unread, ticks| ProcessLook {
             unread: Some(unread),
+            is_awake: false,
             scalars: vec![("ticks".into(), ticks)],
             threads: None,
             ..process(&[])

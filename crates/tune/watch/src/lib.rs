@@ -21,6 +21,7 @@ pub mod recording;
 mod rule;
 mod servers;
 mod tally;
+mod unread;
 mod url;
 mod waits;
 mod watcher;

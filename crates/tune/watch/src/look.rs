@@ -40,6 +40,9 @@ pub struct ProcessLook {
     pub waits: Option<Vec<WaitLook>>,
     /// Bytes in TCP connections that it has not read, if that was looked at: while all its threads sleep.
     pub unread: Option<u64>,
+    /// It has been woken and waits for a processor: it does not sleep, though it has used no CPU time.
+    #[serde(default)]
+    pub is_awake: bool,
     /// Scalar sensors, by name, if that was looked at.
     pub scalars: Vec<(String, i64)>,
 }

@@ -4,10 +4,9 @@
 //! closer look: only a process that has computed has its threads looked at, and only one that has not is
 //! asked what its connections hold.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fettle_sensor::{Directory, Sensor};
@@ -15,6 +14,7 @@ use fettle_types::{Pid, Tid};
 use nix::time::ClockId;
 
 use crate::look::{Held, Look, ProcessId, ProcessLook, Progress, ThreadLook};
+use crate::unread::Connections;
 use crate::waits;
 
 /// How often new processes are looked for.
@@ -23,15 +23,17 @@ const TREE_EVERY: Duration = Duration::from_millis(100);
 const WAITS_EVERY: Duration = Duration::from_millis(10);
 /// How often it is asked whether sleeping processes have bytes to read.
 const UNREAD_EVERY: Duration = Duration::from_millis(5);
-/// The kernel's tables of connections take milliseconds to read where they were made large: reading them
-/// is to take no more of the time than this.
+/// Asking many connections takes long, and so do the kernel's tables where they are large: it is to take no more
+/// of the time than this.
 const UNREAD_SHARE: u32 = 100;
+/// Looks that follow soon once there are bytes.
+const UNREAD_SOON: u32 = 4;
 /// A process that has not computed for so long sleeps.
 const ASLEEP: Duration = Duration::from_millis(2);
 /// CPU time after which a process's threads are looked at again.
 const LOOK_AFTER: u64 = 500_000;
-/// How often a process's sockets are listed.
-const SOCKETS_EVERY: Duration = Duration::from_millis(200);
+/// How often sensors are looked for.
+const SENSORS_EVERY: Duration = Duration::from_millis(200);
 
 /// What rules need to see.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +79,9 @@ pub struct Watched {
     waits_at: Option<Instant>,
     unread_at: Option<Instant>,
     unread_every: Duration,
-    sockets: (Option<Instant>, HashSet<u64>),
+    /// Looks in a row that have shown bytes.
+    unread_looks: u32,
+    connections: Connections,
 }
 
 impl Processes {
@@ -136,7 +140,7 @@ impl Processes {
         if due(self.tree_at, TREE_EVERY) && !self.refresh(now) {
             return None;
         }
-        if !self.wanted.scalars.is_empty() && due(self.sensors_at, SOCKETS_EVERY) {
+        if !self.wanted.scalars.is_empty() && due(self.sensors_at, SENSORS_EVERY) {
             self.sensors_at = Some(now);
             self.sensors = find_sensors(&self.wanted.scalars);
         }
@@ -170,14 +174,19 @@ impl Watched {
             waits_at: None,
             unread_at: None,
             unread_every: UNREAD_EVERY,
-            sockets: (None, HashSet::new()),
+            unread_looks: 0,
+            connections: Connections::default(),
         }
     }
 
+    /// CPU time of all its threads, in nanoseconds; none once it has ended.
+    fn cpu_time(&self) -> Option<u64> {
+        let time = self.clock?.now().ok()?;
+        Some(time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs())
+    }
+
     fn look(&mut self, now: Instant, wanted: &Wanted, scalars: Vec<(String, i64)>) -> ProcessLook {
-        let cpu_ns = self.clock.and_then(|clock| clock.now().ok()).map(|time| {
-            time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs()
-        });
+        let cpu_ns = self.cpu_time();
         let ended = cpu_ns.is_none();
         let cpu_ns = cpu_ns.unwrap_or(self.cpu_ns);
         if cpu_ns != self.cpu_ns {
@@ -192,6 +201,7 @@ impl Watched {
             threads: None,
             waits: None,
             unread: None,
+            is_awake: false,
             scalars,
         };
         if ended {
@@ -217,31 +227,26 @@ impl Watched {
         }
         if looks_at_bytes {
             self.unread_at = Some(now);
-            look.unread = self.unread(now);
-            self.unread_every = UNREAD_EVERY.max(now.elapsed() * UNREAD_SHARE);
+            let began = Instant::now();
+            let bytes = self.connections.unread(self.id.pid, self.handle.as_ref(), cpu_ns);
+            // What it has been woken for and waits for a processor to do, or has done meanwhile, is no sleep.
+            let sleeps = bytes == 0 || all_sleep(self.id.pid) && self.cpu_time() == Some(cpu_ns);
+            if !sleeps {
+                self.cpu_changed = now;
+            }
+            look.unread = Some(if sleeps { bytes } else { 0 });
+            look.is_awake = !sleeps;
+            let share = began.elapsed() * UNREAD_SHARE;
+            self.unread_looks = if bytes > 0 { self.unread_looks + 1 } else { 0 };
+            // A few looks follow soon where there are bytes, so that it is known how long they lie there.
+            let is_new = (1..=UNREAD_SOON).contains(&self.unread_looks);
+            self.unread_every = if is_new { UNREAD_EVERY } else { UNREAD_EVERY.max(share) };
         } else if wanted.unread && !asleep {
             look.unread = Some(0);
         }
         // Last: what was seen of a process that began to end meanwhile says nothing of its work.
         look.held = held(self.id.pid);
         look
-    }
-
-    /// Bytes that its TCP connections hold for it.
-    fn unread(&mut self, now: Instant) -> Option<u64> {
-        let pid = self.id.pid;
-        if self.sockets.0.is_none_or(|at| now.duration_since(at) >= SOCKETS_EVERY) {
-            self.sockets = (Some(now), sockets(pid));
-        }
-        if self.sockets.1.is_empty() {
-            return Some(0);
-        }
-        let mut sum = 0;
-        for table in ["tcp", "tcp6"] {
-            let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
-            sum += unread_in(&text, &self.sockets.1);
-        }
-        Some(sum)
     }
 }
 
@@ -324,6 +329,14 @@ fn held(pid: Pid) -> Option<Held> {
     }
 }
 
+/// Whether no thread has anything to do.
+fn all_sleep(pid: Pid) -> bool {
+    tids(pid).into_iter().all(|tid| {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        Stat::parse(&text).is_none_or(|stat| stat.state != b'R')
+    })
+}
+
 fn threads(pid: Pid) -> Vec<ThreadLook> {
     tids(pid).into_iter().filter_map(|tid| thread(pid, tid)).collect()
 }
@@ -340,31 +353,6 @@ fn thread(pid: Pid, tid: Tid) -> Option<ThreadLook> {
     let calls = number(&io, "syscr:").unwrap_or(0) + number(&io, "syscw:").unwrap_or(0);
     let waits = number(&read("status")?, "voluntary_ctxt_switches:")?;
     Some(ThreadLook { tid, cpu_ns, progress: Progress { calls, waits } })
-}
-
-/// Numbers of a process's sockets.
-fn sockets(pid: Pid) -> HashSet<u64> {
-    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return HashSet::new() };
-    let number = |path: &Path| {
-        let name = fs::read_link(path).ok()?;
-        name.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-    };
-    files.flatten().filter_map(|file| number(&file.path())).collect()
-}
-
-/// Bytes to read in those of a table's established connections that a process has.
-fn unread_in(table: &str, sockets: &HashSet<u64>) -> u64 {
-    const ESTABLISHED: &str = "01";
-    let row = |line: &str| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let inode: u64 = fields.get(9)?.parse().ok()?;
-        let state = *fields.get(3)?;
-        let (_, unread) = fields.get(4)?.split_once(':')?;
-        (state == ESTABLISHED && sockets.contains(&inode))
-            .then(|| u64::from_str_radix(unread, 16).ok())
-            .flatten()
-    };
-    table.lines().skip(1).filter_map(row).sum()
 }
 
 fn find_sensors(names: &BTreeSet<String>) -> Vec<Sensor> {
@@ -394,17 +382,6 @@ mod tests {
                 && !stat.is_exiting
         );
         assert!(Stat::parse("7 (a").is_none() && Stat::parse("7 (a)").is_none());
-    }
-
-    #[test]
-    fn only_established_connections_of_the_process_count() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:1F90 00000000:0000 0A 00000000:00000003 00:00000000 00000000     0        0 11 1
-   1: 0100007F:1F90 0100007F:C350 01 00000000:0000002A 00:00000000 00000000     0        0 12 1
-   2: 0100007F:1F90 0100007F:C351 01 00000000:00000005 00:00000000 00000000     0        0 13 1
-   3: nonsense";
-        assert_eq!(unread_in(table, &HashSet::from([11, 12])), 42);
-        assert_eq!(unread_in("", &HashSet::from([11])), 0);
     }
 
     #[test]
