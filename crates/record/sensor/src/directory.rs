@@ -96,6 +96,24 @@ impl Directory {
         Ok(found)
     }
 
+    /// The files of sensors whose name and producer's PID are wanted, without opening others: there may be very many
+    /// of dead producers. Producers name their files `NAME.PID.TIME`.
+    pub fn files_of(&self, is_wanted: impl Fn(&str, u32) -> bool) -> Result<Vec<PathBuf>, Error> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(Error::io(&self.path))? {
+            let file = entry.map_err(Error::io(&self.path))?.file_name();
+            let parts = file.to_str().and_then(|text| {
+                let (rest, _) = text.rsplit_once('.')?;
+                let (name, pid) = rest.rsplit_once('.')?;
+                Some((name, pid.parse().ok()?))
+            });
+            if parts.is_some_and(|(name, pid)| is_wanted(name, pid)) {
+                found.push(self.path.join(file));
+            }
+        }
+        Ok(found)
+    }
+
     /// The sensors of this name: one to each process that has made it, and to each instance.
     pub fn find(&self, name: &str) -> Result<Found, Error> {
         let mut found = self.sensors()?;

@@ -57,8 +57,12 @@ pub enum Why {
     },
 }
 
-/// A process that has waited so many times has started.
+/// A thread that has waited so many times has started.
 const WAITS_OF_START: u64 = 8;
+/// A process has started once it has rested for so long, ...
+const REST: Duration = Duration::from_millis(2);
+/// ... or was seen for the first time so long ago.
+const START: Duration = Duration::from_secs(2);
 /// Two looks in a row must show the same cycle.
 const CYCLE_LOOKS: u32 = 2;
 
@@ -77,9 +81,26 @@ struct Known {
     cycles: BTreeMap<Vec<(Tid, u64)>, (u32, u64)>,
     /// CPU time when it last changed, and when that was.
     cpu: Option<(u64, u64)>,
+    start: Start,
     scalars: HashMap<String, (i64, u64)>,
     /// Rules that have fired and that have held since.
     holds: BTreeSet<usize>,
+}
+
+/// What a process does before it has come to its work says nothing of how long work takes, and may take longer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Start {
+    seen_at: Option<u64>,
+    is_over: bool,
+}
+
+impl Start {
+    /// A look at a process that has used no CPU time since then.
+    fn see(&mut self, now: u64, unchanged_since: u64) {
+        let seen_at = *self.seen_at.get_or_insert(now);
+        self.is_over |= now.saturating_sub(unchanged_since) >= nanos(REST)
+            || now.saturating_sub(seen_at) >= nanos(START);
+    }
 }
 
 /// A thread's last mark of progress.
@@ -123,10 +144,11 @@ impl Judge {
         if look.is_awake || known.cpu.is_none_or(|(cpu_ns, _)| cpu_ns != look.cpu_ns) {
             known.cpu = Some((look.cpu_ns, now));
         }
+        known.start.see(now, known.cpu.map_or(now, |(_, since)| since));
         if look.held.is_some() {
             // What it does not get done now is not its fault: all counts anew when it goes on.
-            let cpu = known.cpu;
-            *known = Known { cpu: cpu.map(|(cpu_ns, _)| (cpu_ns, now)), ..Known::default() };
+            let (cpu, start) = (known.cpu.map(|(cpu_ns, _)| (cpu_ns, now)), known.start);
+            *known = Known { cpu, start, ..Known::default() };
             return;
         }
         let limit = self.limits.entry(look.program.clone()).or_default();
@@ -138,7 +160,7 @@ impl Judge {
             }
             let found = match &rule.condition {
                 Condition::Spins { least, exactly } => {
-                    let learned = if *exactly { None } else { Some(&*limit) };
+                    let learned = (!exactly).then_some((&*limit, known.start));
                     Some(longest(&stuck, *least, learned)).filter(|_| look.threads.is_some())
                 }
                 Condition::WaitsInCycle => look.waits.as_ref().map(|_| cycle.clone()),
@@ -194,9 +216,7 @@ fn spinning(
                 mark
             }
             Some(mark) => {
-                // What a process does before it has come to its work is its start, which says nothing of
-                // how long work takes.
-                if mark.progress.waits >= WAITS_OF_START {
+                if known.start.is_over && mark.progress.waits >= WAITS_OF_START {
                     let passed = progress.since(mark.progress);
                     limit.passed(cpu_ns.saturating_sub(mark.cpu_ns), passed);
                 }
@@ -214,11 +234,15 @@ fn spinning(
 fn longest(
     stuck: &[(Tid, u64, u64)],
     least: Duration,
-    learned: Option<&Limit>,
+    learned: Option<(&Limit, Start)>,
 ) -> Option<(u64, Why)> {
-    let limit_ns = nanos(learned.map_or(least, |limit| limit.limit(least)));
+    let limit_ns = nanos(match learned {
+        None => least,
+        Some((limit, start)) if start.is_over => limit.limit(least),
+        Some((limit, _)) => limit.limit_of_start(least),
+    });
     let (tid, cpu_ns, since) = *stuck.iter().max_by_key(|(_, cpu_ns, _)| *cpu_ns)?;
-    let learned_from = learned.map_or(0, Limit::marks);
+    let learned_from = learned.map_or(0, |(limit, _)| limit.marks());
     (cpu_ns >= limit_ns).then_some((since, Why::Spins { tid, cpu_ns, limit_ns, learned_from }))
 }
 
@@ -343,7 +367,19 @@ mod tests {
         judge.see(&at(1, look(9 * MS, 6, WAITS_OF_START)));
         assert_eq!(judge.limit_of("app").marks(), 0);
         judge.see(&at(2, look(10 * MS, 8, WAITS_OF_START + 1)));
+        assert_eq!(judge.limit_of("app").marks(), 0, "it has not rested");
+        judge.see(&at(5, look(10 * MS, 8, WAITS_OF_START + 1)));
+        judge.see(&at(6, look(11 * MS, 10, WAITS_OF_START + 2)));
         assert_eq!(judge.limit_of("app").marks(), 3);
+        // It would have been late for one that has just started.
+        let other = |cpu_ns| {
+            let mut other = look(cpu_ns, 1, 0);
+            other.id = ProcessId { pid: tid(8).as_process(), start: 2 };
+            other
+        };
+        assert_eq!(judge.see(&at(10, other(0))), []);
+        assert_eq!(judge.see(&at(30, other(20 * MS))), []);
+        assert_eq!(judge.see(&at(41, other(31 * MS))).len(), 1);
     }
 
     #[test]

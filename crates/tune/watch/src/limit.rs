@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fettle_stats::Distribution;
+
 /// So many marks make a 99.9th percentile that means something.
 const MARKS_MIN: u64 = 1000;
 /// The limit is so many times that percentile.
@@ -9,17 +11,11 @@ const FACTOR: u64 = 3;
 /// Until enough was seen, the limit is so many times what the rule says.
 const UNTAUGHT: u32 = 10;
 
-/// CPU time between two marks of progress, in powers of two of nanoseconds, and the limit by it.
-#[derive(Clone, Debug)]
+/// CPU time between two marks of progress, and the limit by it.
+#[derive(Clone, Debug, Default)]
 pub struct Limit {
-    counts: [u64; 64],
+    stretches: Distribution,
     marks: u64,
-}
-
-impl Default for Limit {
-    fn default() -> Limit {
-        Limit { counts: [0; 64], marks: 0 }
-    }
 }
 
 impl Limit {
@@ -29,8 +25,8 @@ impl Limit {
     pub fn passed(&mut self, cpu_ns: u64, marks: u64) {
         let Some(others) = marks.checked_sub(1) else { return };
         let longest = u128::from(cpu_ns) * 8 / u128::from(marks.max(8));
-        self.counts[bucket(u64::try_from(longest).unwrap_or(cpu_ns))] += 1;
-        self.counts[0] += others;
+        self.stretches.add(u64::try_from(longest).unwrap_or(cpu_ns), 1);
+        self.stretches.add(0, others);
         self.marks = self.marks.saturating_add(marks);
     }
 
@@ -49,26 +45,14 @@ impl Limit {
         if !self.is_learned() {
             return least * UNTAUGHT;
         }
-        least.max(Duration::from_nanos(self.quantile_999().saturating_mul(FACTOR)))
+        let usual = self.stretches.quantile(0.999);
+        least.max(Duration::from_nanos(usual.saturating_mul(FACTOR)))
     }
 
-    /// The 99.9th percentile, at most a factor of two too large.
-    fn quantile_999(&self) -> u64 {
-        let all: u64 = self.counts.iter().sum();
-        let above = all / 1000;
-        let mut seen = 0;
-        for (at, count) in self.counts.iter().enumerate().rev() {
-            seen += count;
-            if seen > above {
-                return 1u64.checked_shl(at as u32 + 1).unwrap_or(u64::MAX);
-            }
-        }
-        0
+    /// The same for a process that has not come to its work yet.
+    pub fn limit_of_start(&self, least: Duration) -> Duration {
+        self.limit(least).max(least * UNTAUGHT)
     }
-}
-
-fn bucket(ns: u64) -> usize {
-    ns.checked_ilog2().unwrap_or(0) as usize
 }
 
 #[cfg(test)]
@@ -88,7 +72,7 @@ mod tests {
             limit.passed(20_000_000, 1);
         }
         let learned = limit.limit(least);
-        assert!(learned >= Duration::from_millis(60) && learned <= Duration::from_millis(121));
+        assert!(learned >= Duration::from_millis(60) && learned <= Duration::from_millis(68));
         // What passes no mark teaches nothing.
         let before = limit.marks();
         limit.passed(1 << 40, 0);

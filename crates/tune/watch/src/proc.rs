@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fettle_sensor::{Directory, Sensor};
@@ -33,7 +34,7 @@ const ASLEEP: Duration = Duration::from_millis(2);
 /// CPU time after which a process's threads are looked at again.
 const LOOK_AFTER: u64 = 500_000;
 /// How often sensors are looked for.
-const SENSORS_EVERY: Duration = Duration::from_millis(200);
+const SENSORS_EVERY: Duration = Duration::from_millis(50);
 
 /// What rules need to see.
 #[derive(Clone, Debug, Default)]
@@ -134,6 +135,21 @@ impl Processes {
         !self.known.is_empty()
     }
 
+    /// Looks for sensors of processes that are watched. Those of others, dead ones above all, are not opened.
+    fn find_sensors(&mut self) {
+        let Processes { known, wanted, sensors, .. } = self;
+        let is_known = |pid: u32| Pid::try_from(pid).is_ok_and(|pid| known.contains_key(&pid));
+        sensors.retain(|sensor| is_known(sensor.description().producer.pid));
+        let Ok(directory) = Directory::open_default() else { return };
+        let files = directory.files_of(|name, pid| wanted.scalars.contains(name) && is_known(pid));
+        let is_open = |path: &PathBuf, open: &[Sensor]| open.iter().any(|one| one.path() == path);
+        for path in files.unwrap_or_default() {
+            if !is_open(&path, sensors) {
+                sensors.extend(Sensor::open(&path).ok().filter(Sensor::is_alive));
+            }
+        }
+    }
+
     /// Looks at all of them. Returns `None` when none is left.
     pub fn look(&mut self, now: Instant, at_ns: u64) -> Option<Look> {
         let due = |at: Option<Instant>, every| at.is_none_or(|at| now.duration_since(at) >= every);
@@ -142,7 +158,7 @@ impl Processes {
         }
         if !self.wanted.scalars.is_empty() && due(self.sensors_at, SENSORS_EVERY) {
             self.sensors_at = Some(now);
-            self.sensors = find_sensors(&self.wanted.scalars);
+            self.find_sensors();
         }
         let mut processes = Vec::with_capacity(self.known.len());
         for process in self.known.values_mut() {
@@ -353,12 +369,6 @@ fn thread(pid: Pid, tid: Tid) -> Option<ThreadLook> {
     let calls = number(&io, "syscr:").unwrap_or(0) + number(&io, "syscw:").unwrap_or(0);
     let waits = number(&read("status")?, "voluntary_ctxt_switches:")?;
     Some(ThreadLook { tid, cpu_ns, progress: Progress { calls, waits } })
-}
-
-fn find_sensors(names: &BTreeSet<String>) -> Vec<Sensor> {
-    let Ok(directory) = Directory::open_default() else { return Vec::new() };
-    let found = names.iter().filter_map(|name| directory.find(name).ok());
-    found.flat_map(|found| found.sensors).filter(Sensor::is_alive).collect()
 }
 
 fn scalars_of(sensors: &[Sensor], pid: Pid) -> Vec<(String, i64)> {

@@ -124,16 +124,23 @@ pub struct Healed {
 const LIMIT: Duration = Duration::from_secs(20);
 /// The usual pause between hangs.
 const PAUSE: Duration = Duration::from_millis(40);
-/// Before the first one, the watcher learns what is usual.
+/// Before the first one, the watcher learns what is usual, from so many requests and for so long.
 const LEARNED_FROM: usize = 1500;
+const LEARNED_FOR: Duration = Duration::from_secs(3);
 
 /// Makes a server hang so many times, under the watcher if there is a binary.
 pub fn measure(hang: &Hang, fettle: Option<&Path>, times: usize) -> Result<Healed> {
     let beats = hang.rule.starts_with("scalar");
     let bed = Bed::start(hang.server, fettle.is_none(), beats)?;
     let watcher = fettle.map(|binary| Watcher::start(binary, &bed, hang.rule)).transpose()?;
-    for _ in 0..LEARNED_FROM {
+    let began = Instant::now();
+    for request in 0.. {
+        if request >= LEARNED_FROM && began.elapsed() >= LEARNED_FOR {
+            break;
+        }
         bed.answer(bed.ask("/")?)?;
+        // It rests now and then, as servers do.
+        std::thread::sleep(Duration::from_micros(if request % 20 == 0 { 5000 } else { 0 }));
     }
     let (began, used) = (Instant::now(), watcher.as_ref().map(Watcher::cpu_time).transpose()?);
     let mut healed = Healed::default();
@@ -145,6 +152,7 @@ pub fn measure(hang: &Hang, fettle: Option<&Path>, times: usize) -> Result<Heale
         // The worker takes this one before the next comes.
         std::thread::sleep(Duration::from_millis(1));
         if !bed.is_answered_within(LIMIT)? {
+            println!("  no answer within {LIMIT:?}");
             break;
         }
         healed.waited.push(asked.elapsed());
@@ -349,7 +357,10 @@ impl Watcher {
                 Some("replaced") => {
                     return Ok(ns("found_after_ns").zip(ns("after_ns")));
                 }
-                Some("not-replaced") => return Ok(None),
+                Some("not-replaced") => {
+                    println!("  {value}");
+                    return Ok(None);
+                }
                 _ => {}
             }
         }
