@@ -138,7 +138,8 @@ impl Processes {
     /// Looks for sensors of processes that are watched. Those of others, dead ones above all, are not opened.
     fn find_sensors(&mut self) {
         let Processes { known, wanted, sensors, .. } = self;
-        let is_known = |pid: u32| Pid::try_from(pid).is_ok_and(|pid| known.contains_key(&pid));
+        let is_known =
+            |number: u32| Pid::try_from(number).is_ok_and(|pid| known.contains_key(&pid));
         sensors.retain(|sensor| is_known(sensor.description().producer.pid));
         let Ok(directory) = Directory::open_default() else { return };
         let files = directory.files_of(|name, pid| wanted.scalars.contains(name) && is_known(pid));
