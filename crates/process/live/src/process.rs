@@ -181,6 +181,12 @@ impl Process {
                 .is_ok_and(|now| now == self.auxv)
     }
 
+    /// Whether it has been stopped (SIGSTOP, or the terminal's) and not continued since.
+    pub fn is_stopped(&self) -> bool {
+        let status = maps::read_proc(&format!("/proc/{}/status", self.pid));
+        status.is_ok_and(|status| state(&status) == Some(b'T'))
+    }
+
     /// Whether it has the mounts that we have: a path leads both to the same file, unless its root
     /// directory is another.
     pub(crate) fn has_our_mounts(&self) -> bool {
@@ -560,5 +566,25 @@ mod tests {
         let full = io::Error::from_raw_os_error(libc::EMFILE);
         assert!(if_there::<()>(Err(full)).is_err());
         assert_eq!(state(b"Name:\tx\nState:\tS (sleeping)\n"), Some(b'S'));
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_is() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let process = Process::open(Pid::of_child(&child)).unwrap();
+        let settles = |stopped: bool| {
+            let mut looks = (0..1000).map(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                process.is_stopped()
+            });
+            looks.any(|is_stopped| is_stopped == stopped)
+        };
+        for (signal, stopped) in [(libc::SIGSTOP, true), (libc::SIGCONT, false)] {
+            // SAFETY: a signal to a child that is waited for below.
+            unsafe { libc::kill(child.id().cast_signed(), signal) };
+            assert!(settles(stopped));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -23,7 +23,7 @@ pub struct Locking {
     pub threads: Vec<ThreadTable>,
     /// Locks that went from thread to thread while others waited.
     pub convoys: Vec<Convoy>,
-    /// What lay where in each process, at its end.
+    /// What lay where in each process, when it was last seen.
     pub maps: HashMap<u32, Vec<Mapping>>,
     /// Length of the recording in ticks.
     pub ticks: u64,
@@ -37,6 +37,13 @@ impl Locking {
     /// With its length in nanoseconds.
     pub(crate) fn timed(self, clock: TickConverter) -> Locking {
         Locking { duration_ns: clock.duration_ns(self.ticks), ..self }
+    }
+
+    /// As [`Locking::map`], where nothing is known of that process yet: it may end before anything else is asked.
+    pub(crate) fn map_first(&mut self, pid: Pid) {
+        if !self.maps.contains_key(&pid.unsigned()) {
+            self.map(pid);
+        }
     }
 
     /// Takes down what lies where in a process, if that can still be read.

@@ -99,6 +99,9 @@ impl<'a> Recorder<'a> {
     }
 
     pub(super) fn open_thread(&mut self, pid: Pid, tid: Tid, slot: SlotIndex) {
+        if let Some(locking) = &mut self.done.locking {
+            locking.map_first(pid);
+        }
         let index = self.done.threads.len() as u32;
         let start_tsc = clock::tsc();
         let account = task::account(pid, tid);
