@@ -40,7 +40,7 @@ pub fn run(args: &Args, pid: Pid) -> anyhow::Result<ExitCode> {
 /// The process, which is unmodified, and the claim to it; nothing has been done yet.
 fn open(args: &Args, pid: Pid) -> anyhow::Result<(Process, Claim)> {
     let process = Target::open_settled(pid)?;
-    notice_if_stopped(&process);
+    fettle_tune::recording::stopped(&process).iter().for_each(|line| say!("fettle: {line}"));
     let claim = leftovers::clear(&folder()?, &process, args.alone)?;
     if !args.quiet && !args.json {
         let end = match args.duration {
@@ -51,14 +51,6 @@ fn open(args: &Args, pid: Pid) -> anyhow::Result<(Process, Claim)> {
     }
     fettle_tune::lower_priority();
     Ok((process, claim))
-}
-
-/// Says that nothing will be seen of a process that does nothing.
-pub fn notice_if_stopped(process: &Process) {
-    if process.is_stopped() {
-        let pid = process.pid();
-        say!("fettle: {pid} is stopped, and does nothing until it is continued: kill -CONT {pid}");
-    }
 }
 
 /// Records calls and times: the process is followed meanwhile.

@@ -210,6 +210,14 @@ fn unmatched_patterns(
     unmatched.notes()
 }
 
+/// What there is to say of a process that is stopped: nothing will be seen of it.
+pub fn stopped(process: &Process) -> Option<String> {
+    let pid = process.pid();
+    process.is_stopped().then(|| {
+        format!("{pid} is stopped, and does nothing until it is continued: kill -CONT {pid}")
+    })
+}
+
 /// A running process's name in place of a command.
 pub fn shown(process: &Process) -> String {
     format!("process {}: {}", process.pid(), process.command())

@@ -25,7 +25,7 @@ use fettle_tune::{Target, leftovers};
 use serde_json::json;
 
 use crate::locks::names::Files;
-use crate::{attach, measured, output, record, threads, tune};
+use crate::{measured, output, record, threads, tune};
 
 /// Show which locks threads wait for, who holds them meanwhile, and which deadlocks are possible.
 #[derive(Args, Debug)]
@@ -181,7 +181,7 @@ fn run_launched(args: &LocksArgs) -> anyhow::Result<ExitCode> {
 
 fn run_attached(args: &LocksArgs, pid: Pid) -> anyhow::Result<ExitCode> {
     let process: Process = Target::open_settled(pid)?;
-    attach::notice_if_stopped(&process);
+    fettle_tune::recording::stopped(&process).iter().for_each(|line| say!("fettle: {line}"));
     let journals = tune::folder()?;
     let _claim = leftovers::clear(&journals, &process, args.alone)?;
     let folder = tempfile::tempdir().context("cannot make a folder for the recording")?;
