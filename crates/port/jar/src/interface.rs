@@ -34,6 +34,9 @@ pub fn classes(image: &Image, program: &Program, options: &Options) -> Result<Ve
     let sections = Sections::of(image);
     let prototypes = Prototypes::new(&sections);
     let mut model = Model::default();
+    for prototype in options.exports.iter().filter_map(|name| prototypes.of(name)) {
+        model.find_objects(&prototype);
+    }
     for name in &options.exports {
         let refuse = |why: &str| Error::NoPrototype(name.clone(), why.to_owned());
         let Some(prototype) = prototypes.of(name) else {
@@ -85,6 +88,30 @@ fn type_name(name: &str) -> String {
 }
 
 impl Model {
+    /// Takes down which structures a function makes, or changes in place: these are objects that C has, not values.
+    fn find_objects(&mut self, prototype: &Prototype) {
+        let types = prototype.parameters.iter().map(|parameter| (&parameter.ty, false));
+        for (ty, is_result) in types.chain([(&prototype.result, true)]) {
+            if let CType::Pointer { to, constant } = ty
+                && let CType::Struct(found) = &**to
+                && (is_result || !constant)
+            {
+                self.objects.insert(found.name.clone());
+            }
+        }
+    }
+
+    /// Whether a structure is passed by its address: it is an object, or leads to others.
+    fn is_object(&self, found: &Struct) -> bool {
+        let text = |to: &CType| matches!(to, CType::Int { character: true, .. });
+        let mut members = found.members.iter().flatten();
+        let leads_on = members.any(|(_, ty, _)| match ty {
+            CType::Pointer { to, constant } => !(*constant && text(to)),
+            _ => false,
+        });
+        leads_on || self.objects.contains(&found.name)
+    }
+
     fn method(
         &mut self,
         name: &str,
@@ -161,7 +188,7 @@ impl Model {
             match &**to {
                 CType::Void if counted => return (JType::Array('B'), how, true),
                 to if bytes(to) && *constant && !counted => return (JType::String, "", false),
-                CType::Struct(found) if *constant => {
+                CType::Struct(found) if *constant && !self.is_object(found) => {
                     if let Some(name) = self.record(found) {
                         return (JType::Own(name), "<", false);
                     }

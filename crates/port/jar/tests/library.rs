@@ -8,7 +8,7 @@ use std::process::Command;
 use common::{BIG, BOARD, LITTLE, LOW, MISSING, RISCV_MISSING, compile, compile_riscv, output};
 use fettle_jar::{Capacity, Error, Image, Interface, Options, Output, translate, write};
 
-const EXPORTS: [&str; 13] = [
+const EXPORTS: [&str; 17] = [
     "sum",
     "twice",
     "greet",
@@ -22,6 +22,10 @@ const EXPORTS: [&str; 13] = [
     "doubled",
     "count",
     "spin",
+    "push",
+    "sum_of",
+    "counting",
+    "counted",
 ];
 
 fn options(exports: &[&str]) -> Options {
@@ -49,6 +53,7 @@ Pair[a=4464, b=3]
 3298534883328 true
 298
 bbccdd
+7 2
 doubled returned -2
 1 2 1
 the guest ended: guest exit status 152

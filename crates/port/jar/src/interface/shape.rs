@@ -1,5 +1,7 @@
 //! What an interface has: types of Java, methods, records; and what names of parameters say.
 
+use std::collections::BTreeSet;
+
 use crate::debug::{CType, Parameter};
 
 /// A method of the interface.
@@ -30,6 +32,8 @@ pub struct Model {
     pub methods: Vec<Method>,
     pub records: Vec<Record>,
     pub functionals: Vec<Functional>,
+    /// Structures that functions make or change: Java has their addresses.
+    pub objects: BTreeSet<String>,
 }
 
 /// A type of Java.

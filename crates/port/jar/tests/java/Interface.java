@@ -19,6 +19,10 @@ public final class Interface {
             System.out.println(lib.wide(1L << 40, 3) + " " + lib.odd((byte) 3));
             System.out.println(lib.each("abc", (at, letter, rest) -> letter + rest.length() * at));
             System.out.println(new String(lib.doubled("abc".getBytes(), 1)));
+            int list = lib.push(lib.push(0, 3), 4);
+            int counter = lib.counting();
+            lib.counted(counter);
+            System.out.println(lib.sum_of(list) + " " + lib.counted(counter));
             fails(() -> lib.doubled("abc".getBytes(), -1));
             System.out.println(lib.count() + " " + lib.count() + " " + other.count());
             fails(() -> lib.spin(1));
