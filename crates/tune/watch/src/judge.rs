@@ -109,6 +109,27 @@ struct Mark {
     progress: Progress,
     cpu_ns: u64,
     at_ns: u64,
+    /// CPU time in the look before.
+    last_cpu_ns: u64,
+}
+
+/// A thread that has passed no mark.
+#[derive(Clone, Copy, Debug)]
+struct Stuck {
+    tid: Tid,
+    /// CPU time since its last mark, now and in the look before.
+    used_ns: u64,
+    used_before_ns: u64,
+    since_ns: u64,
+}
+
+impl Stuck {
+    /// Whether it has used that much bit by bit: what a hypervisor takes from the machine, or an interrupt, comes at once,
+    /// and counts when the next look shows the same.
+    fn has_used(&self, limit_ns: u64) -> bool {
+        let at_once = self.used_ns.saturating_sub(self.used_before_ns) > limit_ns / 2;
+        self.used_ns >= limit_ns && (!at_once || self.used_before_ns >= limit_ns)
+    }
 }
 
 impl Judge {
@@ -197,23 +218,23 @@ fn nanos(time: Duration) -> u64 {
 }
 
 /// The threads that have passed no mark since the look before, with what they have used since.
-fn spinning(
-    known: &mut Known,
-    limit: &mut Limit,
-    now: u64,
-    look: &ProcessLook,
-) -> Vec<(Tid, u64, u64)> {
+fn spinning(known: &mut Known, limit: &mut Limit, now: u64, look: &ProcessLook) -> Vec<Stuck> {
     let Some(threads) = &look.threads else { return Vec::new() };
     let mut stuck = Vec::new();
     let mut marks = HashMap::with_capacity(threads.len());
     for thread in threads {
         let mark = known.threads.get(&thread.tid).copied();
         let ThreadLook { tid, cpu_ns, progress } = *thread;
-        let fresh = Mark { progress, cpu_ns, at_ns: now };
+        let fresh = Mark { progress, cpu_ns, at_ns: now, last_cpu_ns: cpu_ns };
         let mark = match mark {
             Some(mark) if progress == mark.progress => {
-                stuck.push((tid, cpu_ns.saturating_sub(mark.cpu_ns), mark.at_ns));
-                mark
+                stuck.push(Stuck {
+                    tid,
+                    used_ns: cpu_ns.saturating_sub(mark.cpu_ns),
+                    used_before_ns: mark.last_cpu_ns.saturating_sub(mark.cpu_ns),
+                    since_ns: mark.at_ns,
+                });
+                Mark { last_cpu_ns: cpu_ns, ..mark }
             }
             Some(mark) => {
                 if known.start.is_over && mark.progress.waits >= WAITS_OF_START {
@@ -232,7 +253,7 @@ fn spinning(
 
 /// The thread that has used most, if that is more than it may.
 fn longest(
-    stuck: &[(Tid, u64, u64)],
+    stuck: &[Stuck],
     least: Duration,
     learned: Option<(&Limit, Start)>,
 ) -> Option<(u64, Why)> {
@@ -241,9 +262,14 @@ fn longest(
         Some((limit, start)) if start.is_over => limit.limit(least),
         Some((limit, _)) => limit.limit_of_start(least),
     });
-    let (tid, cpu_ns, since) = *stuck.iter().max_by_key(|(_, cpu_ns, _)| *cpu_ns)?;
+    let most = *stuck.iter().max_by_key(|thread| thread.used_ns)?;
+    let Stuck { tid, used_ns: cpu_ns, since_ns, .. } = most;
     let learned_from = learned.map_or(0, |(limit, _)| limit.marks());
-    (cpu_ns >= limit_ns).then_some((since, Why::Spins { tid, cpu_ns, limit_ns, learned_from }))
+    let holds = match learned {
+        None => cpu_ns >= limit_ns,
+        Some(_) => most.has_used(limit_ns),
+    };
+    holds.then_some((since_ns, Why::Spins { tid, cpu_ns, limit_ns, learned_from }))
 }
 
 /// A cycle that was there in the look before, too.
@@ -380,6 +406,15 @@ mod tests {
         assert_eq!(judge.see(&at(10, other(0))), []);
         assert_eq!(judge.see(&at(30, other(20 * MS))), []);
         assert_eq!(judge.see(&at(41, other(31 * MS))).len(), 1);
+    }
+
+    #[test]
+    fn what_comes_at_once_counts_if_the_next_look_shows_the_same() {
+        let stuck =
+            |used_ns, used_before_ns| Stuck { tid: tid(7), used_ns, used_before_ns, since_ns: 0 };
+        assert!(stuck(3 * MS, 2 * MS).has_used(3 * MS), "bit by bit");
+        assert!(!stuck(3 * MS, 0).has_used(3 * MS), "at once");
+        assert!(stuck(4 * MS, 3 * MS).has_used(3 * MS) && !stuck(2 * MS, MS).has_used(3 * MS));
     }
 
     #[test]
