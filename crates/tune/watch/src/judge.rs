@@ -109,26 +109,28 @@ struct Mark {
     progress: Progress,
     cpu_ns: u64,
     at_ns: u64,
-    /// CPU time in the look before.
-    last_cpu_ns: u64,
+    /// The process's CPU time, then and in the look before this one. All of these are as old as the scheduler's last
+    /// tick, some milliseconds, so what a thread has used since its mark is known no better.
+    process_ns: u64,
+    last_process_ns: u64,
 }
 
 /// A thread that has passed no mark.
 #[derive(Clone, Copy, Debug)]
 struct Stuck {
     tid: Tid,
-    /// CPU time since its last mark, now and in the look before.
+    /// CPU time since its last mark.
     used_ns: u64,
-    used_before_ns: u64,
+    /// What its process had used since then in the look before.
+    process_used_before_ns: u64,
     since_ns: u64,
 }
 
 impl Stuck {
-    /// Whether it has used that much bit by bit: what a hypervisor takes from the machine, or an interrupt, comes at once,
-    /// and counts when the next look shows the same.
+    /// Whether it has used that much, and not only since the look before: what a hypervisor takes from the machine, or
+    /// interrupts, counts as its CPU time, too, and may be over.
     fn has_used(&self, limit_ns: u64) -> bool {
-        let at_once = self.used_ns.saturating_sub(self.used_before_ns) > limit_ns / 2;
-        self.used_ns >= limit_ns && (!at_once || self.used_before_ns >= limit_ns)
+        self.used_ns >= limit_ns && self.process_used_before_ns >= limit_ns
     }
 }
 
@@ -225,16 +227,22 @@ fn spinning(known: &mut Known, limit: &mut Limit, now: u64, look: &ProcessLook) 
     for thread in threads {
         let mark = known.threads.get(&thread.tid).copied();
         let ThreadLook { tid, cpu_ns, progress } = *thread;
-        let fresh = Mark { progress, cpu_ns, at_ns: now, last_cpu_ns: cpu_ns };
+        let fresh = Mark {
+            progress,
+            cpu_ns,
+            at_ns: now,
+            process_ns: look.cpu_ns,
+            last_process_ns: look.cpu_ns,
+        };
         let mark = match mark {
             Some(mark) if progress == mark.progress => {
                 stuck.push(Stuck {
                     tid,
                     used_ns: cpu_ns.saturating_sub(mark.cpu_ns),
-                    used_before_ns: mark.last_cpu_ns.saturating_sub(mark.cpu_ns),
+                    process_used_before_ns: mark.last_process_ns.saturating_sub(mark.process_ns),
                     since_ns: mark.at_ns,
                 });
-                Mark { last_cpu_ns: cpu_ns, ..mark }
+                Mark { last_process_ns: look.cpu_ns, ..mark }
             }
             Some(mark) => {
                 if known.start.is_over && mark.progress.waits >= WAITS_OF_START {
@@ -405,16 +413,21 @@ mod tests {
         };
         assert_eq!(judge.see(&at(10, other(0))), []);
         assert_eq!(judge.see(&at(30, other(20 * MS))), []);
-        assert_eq!(judge.see(&at(41, other(31 * MS))).len(), 1);
+        assert_eq!(judge.see(&at(41, other(31 * MS))), []);
+        assert_eq!(judge.see(&at(42, other(32 * MS))).len(), 1);
     }
 
     #[test]
-    fn what_comes_at_once_counts_if_the_next_look_shows_the_same() {
-        let stuck =
-            |used_ns, used_before_ns| Stuck { tid: tid(7), used_ns, used_before_ns, since_ns: 0 };
-        assert!(stuck(3 * MS, 2 * MS).has_used(3 * MS), "bit by bit");
-        assert!(!stuck(3 * MS, 0).has_used(3 * MS), "at once");
-        assert!(stuck(4 * MS, 3 * MS).has_used(3 * MS) && !stuck(2 * MS, MS).has_used(3 * MS));
+    fn what_has_just_come_counts_if_the_next_look_shows_the_same() {
+        let stuck = |used_ns, process_used_before_ns| Stuck {
+            tid: tid(7),
+            used_ns,
+            process_used_before_ns,
+            since_ns: 0,
+        };
+        assert!(stuck(4 * MS, 3 * MS).has_used(3 * MS));
+        assert!(!stuck(3 * MS, 2 * MS).has_used(3 * MS), "it may be over");
+        assert!(!stuck(2 * MS, 4 * MS).has_used(3 * MS), "other threads have");
     }
 
     #[test]
