@@ -20,17 +20,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fettle_requests::{CERTAIN, Certainty};
 
+use super::asker::Asker;
 use super::certain::{Doubt, How, Setting, certainty};
 
 /// Names a context: its process, and its address there.
 type ContextId = (u32, u64);
-
-/// A question by its socket and number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Asker {
-    socket: u64,
-    number: u64,
-}
 
 /// What a context works for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

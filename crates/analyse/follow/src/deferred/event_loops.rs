@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 
 use fettle_requests::{CERTAIN, Certainty};
 
+use super::asker::Asker;
 use super::certain::{Doubt, How, Setting, certainty};
 use super::pools::AllPools;
 
@@ -127,13 +128,6 @@ struct Exchange {
     known: Option<Certainty>,
     /// What bears on how certain it is.
     setting: Setting,
-}
-
-/// A question by its socket and number.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Asker {
-    socket: u64,
-    number: u64,
 }
 
 #[derive(Default)]

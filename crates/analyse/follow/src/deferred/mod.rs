@@ -4,6 +4,7 @@
 
 pub(crate) mod causal;
 
+mod asker;
 mod certain;
 mod contexts;
 mod event_loops;

@@ -9,14 +9,8 @@ use std::collections::VecDeque;
 
 use fettle_requests::Certainty;
 
+use super::asker::Asker;
 use super::certain::{Doubt, How, Setting, certainty};
-
-/// A question by its socket and number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Asker {
-    pub socket: u64,
-    pub number: u64,
-}
 
 /// A question that is open.
 #[derive(Clone, Copy, Debug)]

@@ -17,8 +17,9 @@ use rustc_hash::FxHashMap;
 
 use fettle_requests::{CERTAIN, Certainty};
 
+use super::asker::Asker;
 use super::certain::{How, Setting, certainty};
-use super::orphans::{Asker, Orphans};
+use super::orphans::Orphans;
 
 /// Names a task: its process, and its number there.
 type TaskId = (u32, u64);
