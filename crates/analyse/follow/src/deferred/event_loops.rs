@@ -68,6 +68,8 @@ pub(super) struct EventLoops {
     questions: FxHashMap<u64, Question>,
     /// Sockets on which the process asks, and the last exchange there.
     asked: FxHashMap<u64, ExchangeId>,
+    /// Of sockets on which it asks and that have been tested since: the question of the thread that did it last.
+    tested: FxHashMap<u64, Asker>,
     /// Those that are not decided, or whose answer may still be passed on.
     exchanges: FxHashMap<ExchangeId, Exchange>,
     processes: FxHashMap<u32, Process>,
@@ -250,6 +252,7 @@ impl EventLoops {
         if self.asked.contains_key(&socket) {
             self.pools.closed(process, socket);
         }
+        self.tested.remove(&socket);
         self.close_question(socket);
         self.questions.remove(&socket);
         if let Some(id) = self.asked.remove(&socket)
@@ -383,6 +386,25 @@ impl EventLoops {
             Some(id) => self.read_answer(at, socket, *id),
             None => self.read_question(at, socket),
         }
+    }
+
+    /// A thread has tried to read where there was nothing: client libraries test that way whether a connection is still
+    /// there before they use it again, in the thread that wants to ask.
+    pub fn tests(&mut self, at: At, socket: u64) {
+        let Some(thread) = self.threads.get(&at.thread).filter(|of| of.open_questions == 1) else {
+            return;
+        };
+        if let Some(asker) = thread.last.filter(|asker| self.is_open(*asker))
+            && self.is_idle(socket)
+        {
+            self.tested.insert(socket, asker);
+        }
+    }
+
+    /// Whether it is a connection on which the process has asked, and everything is answered.
+    fn is_idle(&self, socket: u64) -> bool {
+        let id = self.asked.get(&socket);
+        id.is_some_and(|id| self.exchanges.get(id).is_none_or(|exchange| exchange.is_answered))
     }
 
     fn read_answer(&mut self, at: At, socket: u64, id: ExchangeId) {
@@ -535,7 +557,8 @@ impl EventLoops {
         }
     }
 
-    /// A thread that has read no question asks for another one that has: for the question that has waited longest.
+    /// A thread that has read no question asks for another one that has: for that of the thread that has tested the
+    /// connection, or for the question that has waited longest.
     fn ask_handed(
         &mut self,
         id: ExchangeId,
@@ -543,11 +566,16 @@ impl EventLoops {
         (socket, remote): (u64, u64),
         setting: Setting,
     ) -> Sent {
-        let likely = certainty(How::Handed, setting);
+        let tester = self.tested.remove(&socket).filter(|asker| self.is_open(*asker));
+        let likely = match tester {
+            Some(_) => Certainty::Seen,
+            // What this thread has read itself says nothing of whom it asks for.
+            None => certainty(How::Handed, Setting { base: CERTAIN, ..setting }),
+        };
         if let Some(process) = self.processes.get_mut(&at.process) {
             process.doubt.add(likely);
         }
-        let for_whom = self.pools.handed(at.process, socket);
+        let for_whom = self.pools.handed(at.process, socket, tester);
         self.pools.asks(at.process, (socket, remote), for_whom.map(|(number, _)| number));
         let Some((number, for_socket)) = for_whom else { return Sent::AsSeen(likely) };
         let asker = Asker { socket: for_socket, number };
@@ -667,6 +695,7 @@ impl EventLoops {
         let known = [
             self.questions.len(),
             self.asked.len(),
+            self.tested.len(),
             self.exchanges.len(),
             self.processes.len(),
             self.threads.len(),

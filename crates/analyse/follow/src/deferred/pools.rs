@@ -11,6 +11,8 @@
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
+use super::asker::Asker;
+
 /// Names a question on a connection that is served.
 type Number = u64;
 
@@ -169,10 +171,17 @@ impl AllPools {
         Some((*number, pools.waiters.get(number)?.socket))
     }
 
-    /// The question for which a thread asks that has read none, and its socket: that for which the connection was opened,
-    /// or the one that is able to go on for longest of those that are expected to ask; of all, if none is.
-    pub fn handed(&mut self, process: u32, socket: u64) -> Option<(Number, u64)> {
+    /// The question for which a thread asks that has read none, and its socket: that of the thread that has tested the
+    /// connection, that for which it was opened, or the one that is able to go on for longest of those that are expected
+    /// to ask; of all, if none is.
+    pub fn handed(
+        &mut self,
+        process: u32,
+        socket: u64,
+        tester: Option<Asker>,
+    ) -> Option<(Number, u64)> {
         let opener = self.asker(process, socket);
+        let known = tester.map(|asker| asker.number).or(opener.map(|(number, _)| number));
         let pools = self.of(process);
         pools.is_handed = true;
         let is_idle = |number: &&Number| {
@@ -183,7 +192,7 @@ impl AllPools {
             let idle = pools.waiters.iter().filter(|(_, waiter)| waiter.under_way == 0);
             idle.min_by_key(|(_, waiter)| waiter.since).map(|(number, _)| *number)
         };
-        let found = opener.map(|(number, _)| number).or(expected).or_else(longest)?;
+        let found = known.or(expected).or_else(longest)?;
         let waiter = pools.waiters.get(&found)?;
         let (stage, socket) = (waiter.stage, waiter.socket);
         pools.vote(stage, 1);
@@ -390,7 +399,7 @@ mod tests {
         let mut pools = AllPools::default();
         (1..=3).for_each(|number| pools.question(P, number, 100 + number));
         for (connection, number) in [(200, 1), (201, 2), (202, 3)] {
-            assert_eq!(pools.handed(P, connection), Some((number, 100 + number)));
+            assert_eq!(pools.handed(P, connection, None), Some((number, 100 + number)));
             pools.asks(P, (connection, SERVER), Some(number));
         }
         // The first has its answer and is slow; a fourth one asks, as those do that have just been read.
@@ -398,10 +407,10 @@ mod tests {
         pools.over(P, 2);
         pools.answered(P, 200, Some(1));
         pools.question(P, 4, 104);
-        assert_eq!(pools.handed(P, 201), Some((4, 104)));
+        assert_eq!(pools.handed(P, 201, None), Some((4, 104)));
         // The one that opens a connection is the first to use it.
         pools.opens(P, 203, Some(1));
-        assert_eq!(pools.handed(P, 203), Some((1, 101)));
+        assert_eq!(pools.handed(P, 203, None), Some((1, 101)));
     }
 
     #[test]

@@ -18,6 +18,8 @@ const WAIT_NS: u64 = 2_000_000_000;
 const HELD_MAX: usize = 1 << 19;
 /// A socket that there is not: the proxy attribution of what is sent for no question.
 const NOBODY: u64 = u64::MAX;
+/// What a read returns that would have to wait: Linux' EAGAIN, negative.
+const EAGAIN: i64 = -11;
 /// The most pieces of an exchange into which its attribution is written.
 const PIECES_MAX: usize = 64;
 
@@ -236,6 +238,9 @@ impl ProxyAttribution {
             ThreadAct::Looked => self.event_loops.looked(at),
             ThreadAct::KnownEvent => self.event_loops.reported(at.thread),
             ThreadAct::Read if has_bytes => self.event_loops.read(at, socket),
+            ThreadAct::Read if value(role.bytes) as i64 == EAGAIN => {
+                self.event_loops.tests(at, socket);
+            }
             ThreadAct::Send if has_bytes => {
                 match self.event_loops.sent(at, (socket, value(role.remote))) {
                     Sent::AsSeen(certainty) => self.say(waiting_at, certainty),

@@ -176,6 +176,38 @@ fn an_answer_goes_on_in_the_same_turn() {
 }
 
 #[test]
+fn a_thread_that_is_handed_a_question_asks_on_the_connection_that_was_tested_for_it() {
+    let mut event_loops = EventLoops::default();
+    // Threads 2 and 3 have read a question each, in this order; 4 asks for both, the last one first.
+    let (first, last, helper) = (2, 3, 4);
+    let by = |thread, ns| At { process: 1, thread, ns };
+    let [x, y] = ASKED;
+    // Only a connection on which something was asked can be idle.
+    event_loops.read(by(first, 0), CLIENTS[0]);
+    event_loops.tests(by(first, 1), y);
+    for connection in ASKED {
+        event_loops.sent(by(helper, 2), (connection, 1));
+        event_loops.tests(by(first, 3), connection);
+        event_loops.read(by(helper, 4), connection);
+    }
+    event_loops.read(by(last, 5), CLIENTS[1]);
+    event_loops.tests(by(first, 6), y);
+    event_loops.tests(by(last, 7), x);
+    assert_eq!(
+        event_loops.sent(by(helper, 8), (x, 1)),
+        Sent::For(CLIENTS[1], Certainty::Seen),
+        "not the one that has waited longest"
+    );
+    assert_eq!(event_loops.sent(by(helper, 9), (y, 1)), Sent::For(CLIENTS[0], Certainty::Seen));
+    // A test is for one question, and for as long as that is open.
+    event_loops.read(by(helper, 10), y);
+    event_loops.tests(by(first, 11), y);
+    event_loops.sent(by(first, 12), (CLIENTS[0], 1));
+    let sent = event_loops.sent(by(helper, 13), (y, 1));
+    assert_eq!(sent, Sent::AsSeen(Certainty::OnlyCandidate));
+}
+
+#[test]
 fn what_nobody_closes_is_forgotten_in_the_end() {
     let mut event_loops = EventLoops::default();
     for n in 0..3 * KNOWN_MAX as u64 {
