@@ -9,6 +9,7 @@ use fettle_requests::{Batch, Certainty, EventId, Program};
 use super::certain::How;
 use super::contexts::{self, Contexts};
 use super::event_loops::{At, EventLoops, ExchangeId, Sent};
+use super::opened;
 use super::tasks::{self, Tasks};
 
 /// How long events wait for a decision at most. Both limits are of the trace's time, not of the
@@ -225,7 +226,7 @@ impl ProxyAttribution {
             return;
         }
         if self.tasks.has(at.process) {
-            self.look_in_task(waiting_at, role.act, (at.process, at.thread), (socket, has_bytes));
+            self.look_in_task(waiting_at, role.act, at, (socket, has_bytes));
             return;
         }
         match role.act {
@@ -263,7 +264,10 @@ impl ProxyAttribution {
         match place {
             0 if self.contexts.has(thread.0) => self.contexts.runs(thread, a),
             0 => self.tasks.runs(thread, a, b),
-            1 => self.tasks.wakes(thread.0, (a, b), (c, d), e != 0),
+            1 => {
+                self.tasks.wakes(thread.0, (a, b), (c, d), e != 0);
+                self.settle();
+            }
             2 => self.contexts.made(thread, a, b),
             _ => self.contexts.queues(thread, a, b),
         }
@@ -298,14 +302,15 @@ impl ProxyAttribution {
         }
     }
 
-    /// An event of a process whose tasks are known: nothing has to wait.
+    /// An event of a process whose tasks are known: nothing has to wait but the first exchanges of connections.
     fn look_in_task(
         &mut self,
         waiting_at: WaitingAt,
         act: ThreadAct,
-        thread: (u32, u32),
+        At { process, thread, ns }: At,
         (socket, has_bytes): (u64, bool),
     ) {
+        let thread = (process, thread);
         match act {
             ThreadAct::Accept => self.tasks.accepted(thread.0, socket),
             ThreadAct::Close => self.tasks.closed(thread.0, socket),
@@ -316,10 +321,12 @@ impl ProxyAttribution {
                     self.notify(waiting_at, of);
                     self.say(waiting_at, certainty);
                 }
+                tasks::Sent::InDoubt(exchange) => self.wait(exchange, ns, waiting_at),
                 tasks::Sent::Nobody => self.notify(waiting_at, NOBODY),
             },
             _ => {}
         }
+        self.settle();
     }
 
     /// An event waits for a decision.
@@ -353,8 +360,8 @@ impl ProxyAttribution {
 
     fn settle(&mut self) {
         let Some(field) = self.field else { return };
-        let ProxyAttribution { event_loops, undecided, chunks, first, certain, .. } = self;
-        for (exchange, for_whom, certainty) in event_loops.decisions() {
+        let ProxyAttribution { event_loops, tasks, undecided, chunks, first, certain, .. } = self;
+        for (exchange, for_whom, certainty) in event_loops.decisions().chain(tasks.decisions()) {
             for waiting_at in undecided.remove(&exchange).unwrap_or_default() {
                 let chunk = &mut chunks[(waiting_at.chunk - *first) as usize];
                 chunk.undecided -= 1;
@@ -382,7 +389,10 @@ impl ProxyAttribution {
                 if !all && kept <= HELD_MAX && sent_ns.saturating_add(WAIT_NS) >= now_ns {
                     return;
                 }
-                self.event_loops.decide(exchange, None, How::Last);
+                match opened::is_one(exchange) {
+                    true => self.tasks.give_up(exchange),
+                    false => self.event_loops.decide(exchange, None, How::Last),
+                }
                 self.settle();
             }
             self.order.pop_front();

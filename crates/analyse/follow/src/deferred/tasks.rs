@@ -9,6 +9,10 @@
 //! What is not seen is an item that a task takes from a channel that was not empty. A task that has passed on
 //! what it had been given, and asks again without having been given anything, is in doubt.
 //!
+//! A connection that was opened for a question may be given to another one before anything was asked there, and the
+//! loop that writes works for its maker until it waits for the first time. So what such a loop asks first waits for its
+//! answer: the task that reads that wakes the one that has asked ([`opened`](super::opened)).
+//!
 //! Of some runtimes it is not known who has made a task (the JVM's virtual threads, Go before 1.21). Then what a
 //! task asks that has read no question is for one of those that are open: executors run what they are given in
 //! order, so it is the oldest for which not as much was asked yet as for others ([`orphans`](super::orphans)).
@@ -19,10 +23,9 @@ use fettle_requests::{CERTAIN, Certainty};
 
 use super::asker::Asker;
 use super::certain::{How, Setting, certainty};
+use super::event_loops::{Decision, ExchangeId};
+use super::opened::{Opened, TaskId};
 use super::orphans::Orphans;
-
-/// Names a task: its process, and its number there.
-type TaskId = (u32, u64);
 
 /// The number of the task that has made another where a runtime does not say it.
 const UNKNOWN: u64 = u64::MAX;
@@ -40,6 +43,9 @@ struct Task {
     given: Option<Asker>,
     /// It has outlived what it was made for, and worked for something else.
     is_pooled: bool,
+    /// What it has asked was answered to another task: one of two loops of a connection, which may be used for
+    /// others before what it was made for is answered.
+    is_writer: bool,
     /// It has passed on what it was given.
     is_spent: bool,
     /// Its runtime does not say who has made it.
@@ -54,7 +60,7 @@ enum Socket {
     /// Others ask there: the number of the last question, whether it is not answered yet, and whether any was.
     Served { number: u64, is_open: bool, is_answered: bool },
     /// The process asks there, for this question, and whether that was answered.
-    Asked { asker: Option<Asker>, is_answered: bool, certainty: Certainty },
+    Asked { asker: Option<Asker>, by: Option<TaskId>, is_answered: bool, certainty: Certainty },
 }
 
 /// Tasks and sockets that are remembered; beyond, all is forgotten.
@@ -74,6 +80,8 @@ pub(super) struct Tasks {
     orphans: FxHashMap<u32, Orphans>,
     tasks: FxHashMap<TaskId, Task>,
     sockets: FxHashMap<u64, Socket>,
+    /// The first exchanges of connections.
+    opened: Opened,
     numbers: u64,
 }
 
@@ -84,6 +92,8 @@ pub(super) enum Sent {
     Answer(Certainty),
     /// The answer on this socket goes on, or a question is asked for the one on that socket.
     For(u64, Certainty),
+    /// They are of an exchange that waits for its decision.
+    InDoubt(ExchangeId),
     /// For no question.
     Nobody,
 }
@@ -157,15 +167,24 @@ impl Tasks {
         self.resolve((process, task), MAKERS_MAX, false);
         self.resolve((process, target), MAKERS_MAX, false);
         let (from, to) = if gives { (task, target) } else { (target, task) };
-        let what = self.works_for((process, from));
         let of_target = self.works_for((process, to));
+        if let Some((of, socket)) = self.opened.woke((process, from), of_target)
+            && let Some(Socket::Asked { asker, .. }) = self.sockets.get_mut(&socket)
+        {
+            *asker = Some(of);
+            if let Some(from) = self.tasks.get_mut(&(process, from)) {
+                from.given = Some(of);
+            }
+        }
+        let what = self.works_for((process, from));
         if let Some(from) = self.tasks.get_mut(&(process, from)) {
             // It has notified the task for which it works that all, or a part, of that is done.
             from.is_spent |= what.is_some() && what == of_target;
         }
         let open = self.open_own((process, to));
         let Some(to) = self.tasks.get_mut(&(process, to)) else { return };
-        if open.is_some() && !to.is_pooled {
+        let is_for_another = to.is_writer && what.is_some();
+        if open.is_some() && !to.is_pooled && !is_for_another {
             return;
         }
         to.is_pooled |= what.is_some();
@@ -206,6 +225,7 @@ impl Tasks {
 
     /// A socket is gone.
     pub fn closed(&mut self, process: u32, socket: u64) {
+        self.opened.closed(socket);
         if let Some(Socket::Served { is_open: true, number, .. }) = self.sockets.remove(&socket) {
             self.count(process, -1);
             if let Some(orphans) = self.orphans.get_mut(&process) {
@@ -223,9 +243,15 @@ impl Tasks {
     pub fn read(&mut self, (process, thread): (u32, u32), socket: u64) {
         let id = self.running.get(&thread).copied();
         match self.sockets.get_mut(&socket) {
-            Some(Socket::Asked { asker, is_answered, .. }) => {
+            Some(Socket::Asked { asker, by, is_answered, .. }) => {
                 *is_answered = true;
-                let asker = *asker;
+                let (asker, by) = (*asker, *by);
+                if let Some(writer) = by.filter(|by| Some(*by) != id)
+                    && let Some(writer) = self.tasks.get_mut(&writer)
+                {
+                    writer.is_writer |= !writer.is_reader;
+                }
+                self.opened.read(socket, id.filter(|id| Some(*id) != by));
                 let Some(task) = id.and_then(|id| self.tasks.get_mut(&id)) else { return };
                 (task.given, task.is_spent) = (asker, false);
                 // A task that reads what it has asked for itself stays what it is.
@@ -274,7 +300,10 @@ impl Tasks {
                 }
                 if goes_on { Sent::For(socket, Certainty::Seen) } else { Sent::Answer(doubt) }
             }
-            Some(Socket::Asked { asker, is_answered: false, certainty }) => match asker {
+            Some(Socket::Asked { asker, is_answered: false, certainty, .. }) => match asker {
+                Some(_) if let Some(exchange) = self.opened.exchange(socket) => {
+                    Sent::InDoubt(exchange)
+                }
                 Some(asker) => Sent::For(asker.socket, *certainty),
                 None => Sent::Nobody,
             },
@@ -307,11 +336,35 @@ impl Tasks {
             }
             _ => task.chosen.unwrap_or(Certainty::Seen),
         };
-        self.asked(socket, asker, certainty)
+        // A loop that was made with the connection, and has done nothing yet.
+        let is_first =
+            !self.sockets.contains_key(&socket) && !task.is_reader && task.given.is_none();
+        match asker.filter(|_| is_first && certainty == Certainty::Seen && candidates > 1) {
+            Some(asker) => {
+                self.asked((socket, id), Some(asker), certainty);
+                Sent::InDoubt(self.opened.asks(socket, asker, candidates))
+            }
+            None => self.asked((socket, id), asker, certainty),
+        }
     }
 
-    fn asked(&mut self, socket: u64, asker: Option<Asker>, certainty: Certainty) -> Sent {
-        self.sockets.insert(socket, Socket::Asked { asker, is_answered: false, certainty });
+    /// What was found out of first exchanges since this was asked last.
+    pub fn decisions(&mut self) -> std::vec::Drain<'_, Decision> {
+        self.opened.decisions()
+    }
+
+    /// Events that wait for a decision need not any longer.
+    pub fn give_up(&mut self, exchange: ExchangeId) {
+        self.opened.give_up(exchange);
+    }
+
+    fn asked(
+        &mut self,
+        (socket, by): (u64, Option<TaskId>),
+        asker: Option<Asker>,
+        certainty: Certainty,
+    ) -> Sent {
+        self.sockets.insert(socket, Socket::Asked { asker, by, is_answered: false, certainty });
         asker.map_or(Sent::Nobody, |asker| Sent::For(asker.socket, certainty))
     }
 
@@ -326,12 +379,12 @@ impl Tasks {
         let chosen =
             self.orphans.get_mut(&process).and_then(|known| known.choose(thread, candidates));
         let Some((asker, certainty)) = chosen else {
-            return self.asked(socket, None, Certainty::Seen);
+            return self.asked((socket, id), None, Certainty::Seen);
         };
         if let Some(task) = id.and_then(|id| self.tasks.get_mut(&id)) {
             (task.own, task.chosen) = (Some(asker), Some(certainty));
         }
-        self.asked(socket, Some(asker), certainty)
+        self.asked((socket, id), Some(asker), certainty)
     }
 
     /// No event says when a task is over.
@@ -354,7 +407,8 @@ impl Tasks {
         let known =
             [self.tasks.len(), self.sockets.len(), self.running.len(), self.processes.len()];
         if known.into_iter().any(|known| known > KNOWN_MAX) {
-            *self = Tasks { numbers: self.numbers, ..Tasks::default() };
+            let opened = std::mem::take(&mut self.opened).forgotten();
+            *self = Tasks { numbers: self.numbers, opened, ..Tasks::default() };
         }
     }
 }
@@ -377,6 +431,15 @@ mod tests {
         Sent::For(socket, Certainty::Seen)
     }
 
+    /// For whom something is that waits, if nothing more is found out.
+    fn at_last(tasks: &mut Tasks, sent: Sent) -> Option<u64> {
+        let Sent::InDoubt(exchange) = sent else { panic!("{sent:?}") };
+        tasks.give_up(exchange);
+        let decision = tasks.decisions().next()?;
+        assert_eq!(decision.0, exchange);
+        decision.1
+    }
+
     /// Tasks 1 and 2 have read a question each.
     fn two_questions() -> Tasks {
         let mut tasks = Tasks::default();
@@ -393,9 +456,11 @@ mod tests {
         let mut tasks = two_questions();
         // The thread has run the second one last, and the child of the first one asks.
         tasks.runs(A, 3, 1);
-        assert_eq!(tasks.sent(A, ASKED), is_for(FIRST));
+        let sent = tasks.sent(A, ASKED);
+        assert_eq!(at_last(&mut tasks, sent), Some(FIRST));
         tasks.runs(B, 4, 2);
-        assert_eq!(tasks.sent(B, ASKED_TOO), is_for(SECOND));
+        let sent = tasks.sent(B, ASKED_TOO);
+        assert_eq!(at_last(&mut tasks, sent), Some(SECOND));
         tasks.runs(B, 1, 0);
         assert_eq!(tasks.sent(B, FIRST), Sent::Answer(Certainty::Seen));
         assert_eq!(tasks.sent(B, FIRST), is_for(FIRST), "the answer goes on");
@@ -422,6 +487,52 @@ mod tests {
         tasks.wakes(P, (2, 0), (9, 7), true);
         tasks.runs(B, 9, 7);
         assert_eq!(tasks.sent(B, ASKED), is_for(SECOND));
+    }
+
+    #[test]
+    fn a_loop_that_writes_works_for_others_before_its_makers_question_is_answered() {
+        let mut tasks = two_questions();
+        // Tasks 8 (reads) and 9 (writes) were made for the first question, and are used for it once.
+        tasks.runs(B, 8, 1);
+        tasks.runs(B, 9, 1);
+        let sent = tasks.sent(B, ASKED);
+        assert_eq!(at_last(&mut tasks, sent), Some(FIRST));
+        tasks.wakes(P, (2, 0), (9, 1), true);
+        assert_eq!(tasks.sent(B, ASKED), is_for(FIRST), "what it works for goes on");
+        tasks.runs(B, 8, 1);
+        tasks.read(B, ASKED);
+        tasks.wakes(P, (2, 0), (9, 1), true);
+        tasks.runs(B, 9, 1);
+        assert_eq!(tasks.sent(B, ASKED), is_for(SECOND));
+        // One that reads itself what it has asked for is not given another question by what wakes it.
+        tasks.runs(A, 5, 1);
+        tasks.sent(A, ASKED_TOO);
+        tasks.read(A, ASKED_TOO);
+        tasks.wakes(P, (2, 0), (5, 1), true);
+        assert_eq!(tasks.sent(A, ASKED_TOO), is_for(FIRST));
+    }
+
+    #[test]
+    fn what_is_asked_first_on_a_connection_is_for_whom_the_answer_wakes() {
+        let mut tasks = two_questions();
+        // The connection with the loops 8 (reads) and 9 (writes) was opened for the first question.
+        tasks.runs(B, 8, 1);
+        tasks.runs(B, 9, 1);
+        let Sent::InDoubt(exchange) = tasks.sent(B, ASKED) else { panic!() };
+        assert_eq!(tasks.sent(B, ASKED), Sent::InDoubt(exchange), "it goes on");
+        tasks.runs(B, 8, 1);
+        tasks.read(B, ASKED);
+        assert_eq!(tasks.decisions().count(), 0);
+        tasks.wakes(P, (8, 1), (2, 0), true);
+        let decisions: Vec<_> = tasks.decisions().collect();
+        assert_eq!(decisions, [(exchange, Some(SECOND), Certainty::Seen)]);
+        // What is never answered is for whom the connection was opened, which is a choice.
+        tasks.runs(B, 9, 1);
+        tasks.runs(A, 5, 1);
+        let Sent::InDoubt(exchange) = tasks.sent(A, ASKED_TOO) else { panic!() };
+        tasks.closed(P, ASKED_TOO);
+        let (_, of, certainty) = tasks.decisions().find(|found| found.0 == exchange).unwrap();
+        assert_eq!((of, certainty.candidates()), (Some(FIRST), 2));
     }
 
     #[test]
