@@ -15,7 +15,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{apt, fettle, postgres, proc, repo};
 pub use options::Options;
-use rounds::{Rounds, differing};
+use rounds::Rounds;
+pub(crate) use rounds::differing;
 
 mod options;
 mod process_group;

@@ -16,6 +16,7 @@ pub mod dist;
 pub mod docs;
 pub mod examples;
 pub mod fettle;
+pub mod fleet;
 pub mod fuzz;
 pub mod guest;
 pub mod jar;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    attach, bench, census, ci, corpus, demo, dist, docs, examples, fuzz, jar, kernel, kernel_live,
-    lab, papers, requests, rpc, smp, tidy, torture,
+    attach, bench, census, ci, corpus, demo, dist, docs, examples, fleet, fuzz, jar, kernel,
+    kernel_live, lab, papers, requests, rpc, smp, tidy, torture,
 };
 
 /// Chores of the Fettle repository.
@@ -31,6 +31,8 @@ enum Chore {
     Torture(torture::Options),
     /// Rewrites running servers and reverts them, again and again, under load
     Attach(attach::Options),
+    /// Has `fettle tuned` look after servers under load, kills it again and again, and reverts all of it
+    Fleet(fleet::Options),
     /// Compares the census of a kernel's locks with what coccinelle and unifdef find
     Census(census::Options),
     /// Translates gcc's tests and random programs to jars and compares them with QEMU
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Chore::Corpus(options) => corpus::run(&options).map(|tally| tally.passed()),
         Chore::Torture(options) => torture::run(&options).map(|tally| tally.passed()),
         Chore::Attach(options) => attach::run(&options),
+        Chore::Fleet(options) => fleet::run(&options),
         Chore::Census(options) => census::run(&options),
         Chore::JarTorture(options) => jar::run(&options).map(|tally| tally.failed.is_empty()),
         Chore::JarPrograms(options) => {

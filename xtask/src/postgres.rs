@@ -9,7 +9,8 @@ use crate::proc;
 
 /// Packages that it takes.
 pub const PACKAGES: [&str; 1] = ["postgresql"];
-const PORT: &str = "17499";
+/// Its socket's port, the same for all: each has its socket in a folder of its own.
+pub const PORT: &str = "17499";
 
 /// A cluster that runs; it ends with this.
 pub struct Cluster {
@@ -22,14 +23,35 @@ impl Cluster {
     /// Makes a cluster in `folder`, which is emptied, and starts it.
     pub fn start(folder: &Path) -> Result<Cluster> {
         let programs = programs().context("PostgreSQL has no programs in /usr/lib/postgresql")?;
-        let _ = std::fs::remove_dir_all(folder);
-        std::fs::create_dir_all(folder)?;
+        let server = programs.join("postgres");
+        empty(folder)?;
+        Cluster::start_by(folder, (programs, server))
+    }
+
+    /// The same with a copy of the server's program, by whose path its processes can be told from those
+    /// of others. It finds its files relative to that: the copy is below `lib`, as the original is.
+    pub fn start_copy(folder: &Path) -> Result<Cluster> {
+        let programs = programs().context("PostgreSQL has no programs in /usr/lib/postgresql")?;
+        empty(folder)?;
+        let above = programs.parent().context("programs below a version")?;
+        let version = above.file_name().context("a version")?;
+        let own = folder.join("copy/lib/postgresql").join(version);
+        std::fs::create_dir_all(own.join("bin"))?;
+        std::fs::copy(programs.join("postgres"), own.join("bin/postgres"))?;
+        std::os::unix::fs::symlink(above.join("lib"), own.join("lib"))?;
+        std::fs::create_dir_all(folder.join("copy/share"))?;
+        std::os::unix::fs::symlink("/usr/share/postgresql", folder.join("copy/share/postgresql"))?;
+        let server = own.join("bin/postgres");
+        Cluster::start_by(folder, (programs, server))
+    }
+
+    fn start_by(folder: &Path, (programs, program): (PathBuf, PathBuf)) -> Result<Cluster> {
         proc::step(Command::new("chown").arg("postgres").arg(folder))?;
         let data = folder.join("data");
         let mut init = as_postgres(&programs.join("initdb"));
         init.current_dir(folder).args(["-A", "trust", "-D"]).arg(&data);
         proc::output_of(&mut init)?;
-        let mut server = as_postgres(&programs.join("postgres"));
+        let mut server = as_postgres(&program);
         server.current_dir(folder).arg("-D").arg(&data).args(["-p", PORT, "-k"]).arg(folder);
         for setting in ["listen_addresses=", "fsync=off", "jit=off", "shared_buffers=128MB"] {
             server.args(["-c", setting]);
@@ -81,6 +103,11 @@ impl Drop for Cluster {
         }
         let _ = self.server.wait();
     }
+}
+
+fn empty(folder: &Path) -> Result<()> {
+    let _ = std::fs::remove_dir_all(folder);
+    Ok(std::fs::create_dir_all(folder)?)
 }
 
 /// It refuses to run as root.

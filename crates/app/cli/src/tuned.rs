@@ -108,12 +108,13 @@ fn check(args: &TunedArgs, rules: &[Rule]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a process has patches that its undo log records.
+/// Whether a process has patches that an undo log records: its own, or the one of the process that it
+/// was forked from.
 fn is_changed(logs: &std::path::Path, pid: Pid) -> bool {
-    let (Ok(Some(log)), Ok(process)) = (Journal::look(logs, pid), Process::open(pid)) else {
-        return false;
-    };
-    log.is_of(&process) && leftovers::is_redirected(&process, &log)
+    let Ok(process) = Process::open(pid) else { return false };
+    let own = Journal::look(logs, pid).ok().flatten().filter(|log| log.is_of(&process));
+    let log = own.or_else(|| fettle_tune::inherited_log(logs, &process).ok().flatten());
+    log.is_some_and(|log| leftovers::is_redirected(&process, &log))
 }
 
 fn named(group: &Found) -> String {
@@ -142,9 +143,9 @@ fn outcome_text(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Done => "done".to_owned(),
         Outcome::Failed { why } => format!("failed: {why}"),
-        Outcome::Compared { kept, why, ratio, longest_pause, .. } => {
-            let change = ratio.map_or_else(String::new, |ratio| {
-                format!(" ({:+.1} % of CPU time)", (ratio - 1.0) * 100.0)
+        Outcome::Compared { kept, why, gain, longest_pause, .. } => {
+            let change = gain.map_or_else(String::new, |gain| {
+                format!(" ({:+.1} % of CPU time)", (gain.ratio - 1.0) * 100.0)
             });
             let kept = if *kept { "rewritten text stays" } else { "original text runs" };
             let pause = longest_pause.as_secs_f64() * 1e3;
@@ -189,11 +190,17 @@ fn json_line(notice: &Notice<'_>) -> String {
                     value["result"] = json!("failed");
                     value["why"] = json!(why);
                 }
-                Outcome::Compared { kept, verdict, why, ratio, longest_pause } => {
+                Outcome::Compared { kept, verdict, why, gain, longest_pause } => {
                     value["result"] = json!(verdict);
                     value["why"] = json!(why);
                     value["kept"] = json!(kept);
-                    value["ratio"] = json!(ratio);
+                    for (end, of) in [
+                        ("ratio", gain.map(|gain| gain.ratio)),
+                        ("low", gain.map(|gain| gain.low)),
+                        ("high", gain.map(|gain| gain.high)),
+                    ] {
+                        value[end] = json!(of);
+                    }
                     value["longest_pause_ms"] = json!(longest_pause.as_secs_f64() * 1e3);
                 }
             }

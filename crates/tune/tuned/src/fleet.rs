@@ -16,7 +16,7 @@ use crate::rules::Rule;
 const LONGEST_RETRY: Duration = Duration::from_secs(86_400);
 
 /// Why tuned text is reverted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reason {
     /// The rule's check failed, so often as the rule says.
     Check {
@@ -30,6 +30,13 @@ pub enum Reason {
         /// The rule's.
         limit: Duration,
     },
+    /// It gains less than it did: it was laid out for another load.
+    GainsLess {
+        /// CPU time for a unit of work, rewritten over original.
+        ratio: f64,
+        /// What it was when it was tuned.
+        before: f64,
+    },
 }
 
 impl fmt::Display for Reason {
@@ -39,7 +46,33 @@ impl fmt::Display for Reason {
             Reason::Paused { longest, limit } => {
                 write!(f, "its threads were paused for {longest:?}; longest_pause is {limit:?}")
             }
+            Reason::GainsLess { ratio, before } => {
+                let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+                let (now, then) = (percent(*ratio), percent(*before));
+                write!(
+                    f,
+                    "its load has changed: {now:+.1} % of CPU time, {then:+.1} % when it was tuned"
+                )
+            }
         }
+    }
+}
+
+/// What a comparison has shown: CPU time for a unit of work, rewritten over original.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gain {
+    /// The mean of its rounds.
+    pub ratio: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Gain {
+    /// Whether it is less of a gain than another, for certain.
+    fn is_less_than(&self, other: &Gain) -> bool {
+        self.low > other.high
     }
 }
 
@@ -49,20 +82,7 @@ pub enum State {
     /// It runs its original text, and is to be tuned.
     Waiting,
     /// It runs rewritten text.
-    Tuned {
-        /// Since when.
-        since: u64,
-        /// CPU time for a unit of work, rewritten over original, as last measured.
-        ratio: Option<f64>,
-        /// When it is compared again.
-        recheck_at: u64,
-        /// When it is checked, or reverted.
-        check_at: u64,
-        /// Checks that have failed since one succeeded.
-        failures: u32,
-        /// Why it is to be reverted.
-        undo: Option<Reason>,
-    },
+    Tuned(Tuned),
     /// It runs its original text, because tuning has failed, brought nothing, or was reverted.
     Resting {
         /// Until then; none if it is not to be tried again.
@@ -72,8 +92,28 @@ pub enum State {
     },
 }
 
+/// A process group that runs rewritten text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tuned {
+    /// Since when.
+    pub since: u64,
+    /// CPU time for a unit of work, rewritten over original, as last measured.
+    pub ratio: Option<f64>,
+    /// What the comparison has shown that kept the text.
+    #[serde(default)]
+    pub first: Option<Gain>,
+    /// When it is compared again.
+    pub recheck_at: u64,
+    /// When it is checked, or reverted.
+    pub check_at: u64,
+    /// Checks that have failed since one succeeded.
+    pub failures: u32,
+    /// Why it is to be reverted.
+    pub undo: Option<Reason>,
+}
+
 /// Something to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Act {
     /// Tune it.
     Tune,
@@ -99,8 +139,8 @@ pub enum Outcome {
         verdict: String,
         /// The same, or why there was no comparison.
         why: String,
-        /// CPU time for a unit of work, rewritten over original.
-        ratio: Option<f64>,
+        /// What it has shown, if there was a comparison.
+        gain: Option<Gain>,
         /// The longest time that threads were paused.
         longest_pause: Duration,
     },
@@ -201,32 +241,68 @@ impl Fleet {
     ) {
         self.groups.retain(|key, group| found.contains_key(key) || group.busy.is_some());
         for (key, found) in found {
-            if let Some(known) = self.groups.get_mut(&key) {
-                known.found = found;
-                continue;
-            }
-            let (seen, state) = before(&key).unwrap_or((now, State::Waiting));
-            let state = match (is_changed(&found), state) {
-                (true, state @ State::Tuned { .. }) => state,
-                // Tuned by hand, or by a daemon that was killed.
-                (true, _) => self.tuned(now, found.rule, None),
-                (false, State::Tuned { .. }) => State::Waiting,
-                (false, state) => state,
+            let is_changed = is_changed(&found);
+            let known = self.groups.get(&key).map(|group| (group.busy.is_some(), &group.state));
+            let state = match (known, is_changed) {
+                (Some((false, State::Tuned(_))), false) => self.reverted_by_hand(now, found.rule),
+                (Some((false, State::Waiting | State::Resting { .. })), true) => {
+                    self.tuned(now, found.rule, None)
+                }
+                (Some((_, state)), _) => state.clone(),
+                (None, _) => {
+                    let (seen, state) = before(&key).unwrap_or((now, State::Waiting));
+                    let state = match (is_changed, self.at_the_latest(now, found.rule, state)) {
+                        (true, state @ State::Tuned(_)) => state,
+                        // Tuned by hand, or by a daemon that was killed.
+                        (true, _) => self.tuned(now, found.rule, None),
+                        (false, State::Tuned(_)) => State::Waiting,
+                        (false, state) => state,
+                    };
+                    let new = Tracked { found, seen, state, busy: None, tries: 0 };
+                    self.groups.insert(key, new);
+                    continue;
+                }
             };
-            self.groups.insert(key, Tracked { found, seen, state, busy: None, tries: 0 });
+            if let Some(group) = self.groups.get_mut(&key) {
+                (group.found, group.state) = (found, state);
+            }
         }
     }
 
-    fn tuned(&self, now: u64, rule: usize, ratio: Option<f64>) -> State {
+    /// How an earlier daemon has left a group, by rules that may ask for more by now.
+    fn at_the_latest(&self, now: u64, rule: usize, state: State) -> State {
         let rule = &self.rules[rule];
-        State::Tuned {
+        match state {
+            State::Tuned(tuned) => {
+                let recheck_at = tuned.recheck_at.min(now.saturating_add(ms(rule.recheck)));
+                let check_at = tuned.check_at.min(now.saturating_add(ms(rule.check_every)));
+                State::Tuned(Tuned { recheck_at, check_at, ..tuned })
+            }
+            State::Resting { until: Some(until), why } => {
+                let until = until.min(now.saturating_add(ms(rule.retry)));
+                State::Resting { until: Some(until), why }
+            }
+            state => state,
+        }
+    }
+
+    /// A group that was reverted by hand rests for a while.
+    fn reverted_by_hand(&self, now: u64, rule: usize) -> State {
+        let until = self.retry_at(At { now, rule, tries: 0 });
+        State::Resting { until, why: "it was reverted by hand".to_owned() }
+    }
+
+    fn tuned(&self, now: u64, rule: usize, first: Option<Gain>) -> State {
+        let rule = &self.rules[rule];
+        State::Tuned(Tuned {
             since: now,
-            ratio,
+            ratio: first.map(|first| first.ratio),
+            first,
             recheck_at: now.saturating_add(ms(rule.recheck)),
             check_at: now,
             failures: 0,
             undo: None,
-        }
+        })
     }
 
     /// What is to be done now: at most one tuning or comparison at a time on the whole machine, and one
@@ -255,13 +331,13 @@ impl Fleet {
         let group = self.groups.get(key).filter(|group| group.busy.is_none())?;
         let rule = &self.rules[group.found.rule];
         match &group.state {
-            State::Tuned { undo: Some(why), check_at, .. } => {
+            State::Tuned(Tuned { undo: Some(why), check_at, .. }) => {
                 (now >= *check_at).then(|| Act::Undo { why: why.clone() })
             }
-            State::Tuned { check_at, .. } if rule.check.is_some() && now >= *check_at => {
+            State::Tuned(tuned) if rule.check.is_some() && now >= tuned.check_at => {
                 Some(Act::Check)
             }
-            State::Tuned { recheck_at, .. } => (may && now >= *recheck_at).then_some(Act::Recheck),
+            State::Tuned(tuned) => (may && now >= tuned.recheck_at).then_some(Act::Recheck),
             State::Resting { until, .. } if until.is_none_or(|until| now < until) => None,
             State::Waiting | State::Resting { .. } => {
                 let is_old = now.saturating_sub(group.seen) >= ms(rule.after);
@@ -277,8 +353,8 @@ impl Fleet {
         }
         let groups = || self.groups.values().filter(|group| group.found.rule == rule);
         let since: Vec<u64> = groups()
-            .filter_map(|group| match group.state {
-                State::Tuned { since, .. } => Some(since),
+            .filter_map(|group| match &group.state {
+                State::Tuned(tuned) => Some(tuned.since),
                 _ => None,
             })
             .collect();
@@ -298,15 +374,9 @@ impl Fleet {
         let at = At { now, rule: number, tries };
         let (state, tries) = match (act, state) {
             (Act::Tune, _) => self.after_tune(at, outcome),
-            (Act::Recheck, State::Tuned { since, check_at, failures, ratio, .. }) => {
-                (self.after_recheck(at, (since, check_at, failures, ratio), outcome), tries)
-            }
-            (Act::Check, State::Tuned { since, ratio, recheck_at, failures, .. }) => {
-                (self.after_check(at, (since, ratio, recheck_at, failures), outcome), tries)
-            }
-            (Act::Undo { why }, State::Tuned { since, ratio, .. }) => {
-                self.after_undo(at, (since, ratio), &why, outcome)
-            }
+            (Act::Recheck, State::Tuned(tuned)) => (self.after_recheck(at, tuned, outcome), tries),
+            (Act::Check, State::Tuned(tuned)) => (self.after_check(at, tuned, outcome), tries),
+            (Act::Undo { why }, State::Tuned(tuned)) => self.after_undo(at, tuned, &why, outcome),
             (_, state) => (state, tries),
         };
         if let Some(group) = self.groups.get_mut(key) {
@@ -339,13 +409,13 @@ impl Fleet {
 
     fn after_tune(&self, at: At, outcome: &Outcome) -> (State, u32) {
         match outcome {
-            Outcome::Compared { kept: true, ratio, longest_pause, .. } => {
+            Outcome::Compared { kept: true, gain, longest_pause, .. } => {
                 let longest = *longest_pause;
                 let limit = self.rules[at.rule].longest_pause.filter(|limit| longest > *limit);
                 let why = limit.map(|limit| Reason::Paused { longest, limit });
-                let mut state = self.tuned(at.now, at.rule, *ratio);
-                if let State::Tuned { undo, .. } = &mut state {
-                    *undo = why;
+                let mut state = self.tuned(at.now, at.rule, *gain);
+                if let State::Tuned(tuned) = &mut state {
+                    tuned.undo = why;
                 }
                 (state, 0)
             }
@@ -356,45 +426,41 @@ impl Fleet {
         }
     }
 
-    fn after_recheck(
-        &self,
-        at: At,
-        (since, check_at, failures, before): (u64, u64, u32, Option<f64>),
-        outcome: &Outcome,
-    ) -> State {
-        let ratio = match outcome {
+    fn after_recheck(&self, at: At, tuned: Tuned, outcome: &Outcome) -> State {
+        let recheck_at = at.now.saturating_add(ms(self.rules[at.rule].recheck));
+        let (ratio, undo) = match outcome {
             // The load has changed: tuned anew by what it is now.
             Outcome::Compared { kept: false, .. } => return State::Waiting,
-            Outcome::Compared { ratio, .. } => *ratio,
-            Outcome::Done | Outcome::Failed { .. } => before,
+            Outcome::Compared { gain: Some(now), .. } => {
+                let first = tuned.first.filter(|first| now.is_less_than(first));
+                let less =
+                    |first: Gain| Reason::GainsLess { ratio: now.ratio, before: first.ratio };
+                (Some(now.ratio), first.map(less))
+            }
+            _ => (tuned.ratio, None),
         };
-        let recheck_at = at.now.saturating_add(ms(self.rules[at.rule].recheck));
-        State::Tuned { since, ratio, recheck_at, check_at, failures, undo: None }
+        let check_at = if undo.is_some() { at.now } else { tuned.check_at };
+        State::Tuned(Tuned { ratio, recheck_at, check_at, undo, ..tuned })
     }
 
-    fn after_check(
-        &self,
-        at: At,
-        (since, ratio, recheck_at, failures): (u64, Option<f64>, u64, u32),
-        outcome: &Outcome,
-    ) -> State {
+    fn after_check(&self, at: At, tuned: Tuned, outcome: &Outcome) -> State {
         let rule = &self.rules[at.rule];
         let (failures, undo) = match outcome {
             Outcome::Failed { why } => {
-                let is_often = failures + 1 >= rule.check_failures;
-                (failures + 1, is_often.then(|| Reason::Check { said: why.clone() }))
+                let is_often = tuned.failures + 1 >= rule.check_failures;
+                (tuned.failures + 1, is_often.then(|| Reason::Check { said: why.clone() }))
             }
             _ => (0, None),
         };
         let pause = if undo.is_some() { 0 } else { ms(rule.check_every) };
         let check_at = at.now.saturating_add(pause);
-        State::Tuned { since, ratio, recheck_at, check_at, failures, undo }
+        State::Tuned(Tuned { check_at, failures, undo, ..tuned })
     }
 
     fn after_undo(
         &mut self,
         at: At,
-        (since, ratio): (u64, Option<f64>),
+        tuned: Tuned,
         why: &Reason,
         outcome: &Outcome,
     ) -> (State, u32) {
@@ -403,17 +469,12 @@ impl Fleet {
             // Once more, after a while.
             let again = at.now.saturating_add(ms(rule.check_every));
             let undo = Some(why.clone());
-            let state = State::Tuned {
-                since,
-                ratio,
-                recheck_at: again,
-                check_at: again,
-                failures: 0,
-                undo,
-            };
-            return (state, at.tries);
+            let again = Tuned { recheck_at: again, check_at: again, failures: 0, undo, ..tuned };
+            return (State::Tuned(again), at.tries);
         }
         let until = match why {
+            // Tuned anew, by what its load is now.
+            Reason::GainsLess { .. } => return (State::Waiting, at.tries),
             Reason::Check { .. } => self.retry_at(at),
             // It would pause them again.
             Reason::Paused { .. } => None,
@@ -460,14 +521,24 @@ mod tests {
                 Found { leader, processes: 1, program: "a".to_owned(), unit: None, rule: 0 };
             (key(*n), found)
         };
-        fleet.see(now, numbers.iter().map(found).collect(), &|_| None, &|_| false);
+        let changed: Vec<Pid> = fleet
+            .groups
+            .values()
+            .filter(|group| matches!(group.state, State::Tuned(_)))
+            .map(|group| group.found.leader)
+            .collect();
+        let is_changed = |found: &Found| changed.contains(&found.leader);
+        fleet.see(now, numbers.iter().map(found).collect(), &|_| None, &is_changed);
     }
 
     fn compared(kept: bool, pause: u64) -> Outcome {
         let verdict = if kept { "faster" } else { "undecided" }.to_owned();
         let longest_pause = Duration::from_millis(pause);
-        Outcome::Compared { kept, why: verdict.clone(), verdict, ratio: Some(0.9), longest_pause }
+        let gain = Some(GAIN);
+        Outcome::Compared { kept, why: verdict.clone(), verdict, gain, longest_pause }
     }
+
+    const GAIN: Gain = Gain { ratio: 0.9, low: 0.88, high: 0.92 };
 
     #[test]
     fn one_after_the_other_and_none_in_quiet_hours() {
@@ -546,6 +617,57 @@ mod tests {
     }
 
     #[test]
+    fn what_gains_less_than_it_did_is_tuned_for_anew() {
+        let mut fleet = fleet("recheck = \"1m\"\n");
+        see(&mut fleet, 0, &[1]);
+        fleet.next(10 * SECOND, Budget::Free);
+        fleet.done(10 * SECOND, &key(1), &compared(true, 1));
+        // Within the first interval, then above it.
+        for (at, ratio) in [(70, 0.93), (130, 0.97)] {
+            assert_eq!(fleet.next(at * SECOND, Budget::Free), [(key(1), Act::Recheck)]);
+            let mut outcome = compared(true, 1);
+            if let Outcome::Compared { gain, .. } = &mut outcome {
+                *gain = Some(Gain { ratio, low: ratio - 0.02, high: ratio + 0.02 });
+            }
+            fleet.done(at * SECOND, &key(1), &outcome);
+        }
+        let why = Reason::GainsLess { ratio: 0.97, before: 0.9 };
+        assert!(why.to_string().contains("-3.0 % of CPU time, -10.0 % when"), "{why}");
+        assert_eq!(fleet.next(130 * SECOND, Budget::Spent), [(key(1), Act::Undo { why })]);
+        fleet.done(131 * SECOND, &key(1), &Outcome::Done);
+        assert_eq!(fleet.next(131 * SECOND, Budget::Free), [(key(1), Act::Tune)]);
+    }
+
+    #[test]
+    fn rules_that_ask_for_more_hold_for_what_an_earlier_daemon_has_left() {
+        let fleet = fleet("recheck = \"1m\"\nretry = \"10s\"\ncheck_every = \"5s\"\n");
+        let hour = 3600 * SECOND;
+        let State::Tuned(tuned) = fleet.tuned(hour, 0, None) else { panic!("it is tuned") };
+        let left = |state| fleet.at_the_latest(9 * SECOND, 0, state);
+        let State::Tuned(tuned) = left(State::Tuned(tuned)) else { panic!("it is tuned") };
+        assert_eq!((tuned.recheck_at, tuned.check_at), (69 * SECOND, 14 * SECOND));
+        let resting = |until| State::Resting { until, why: String::new() };
+        assert_eq!(left(resting(Some(hour))), resting(Some(19 * SECOND)));
+        assert_eq!(left(resting(None)), resting(None));
+    }
+
+    #[test]
+    fn what_is_done_by_hand_is_seen() {
+        let mut fleet = fleet("retry = \"1m\"\n");
+        see(&mut fleet, 0, &[1]);
+        fleet.next(10 * SECOND, Budget::Free);
+        fleet.done(10 * SECOND, &key(1), &compared(true, 1));
+        let found = |fleet: &Fleet| BTreeMap::from([(key(1), fleet.groups[&key(1)].found.clone())]);
+        let now = found(&fleet);
+        fleet.see(20 * SECOND, now.clone(), &|_| None, &|_| false);
+        let resting = &fleet.groups[&key(1)].state;
+        assert!(matches!(resting, State::Resting { until: Some(80_000), .. }), "{resting:?}");
+        assert!(fleet.next(79 * SECOND, Budget::Free).is_empty());
+        fleet.see(79 * SECOND, now, &|_| None, &|_| true);
+        assert!(matches!(fleet.groups[&key(1)].state, State::Tuned(Tuned { ratio: None, .. })));
+    }
+
+    #[test]
     fn the_first_ones_must_do_well_before_the_others_are_tuned() {
         let rule = "canary = 0.3\ncanary_for = \"1m\"\ncheck = \"x\"\ncheck_failures = 1\n";
         let mut fleet = fleet(rule);
@@ -569,14 +691,15 @@ mod tests {
         let [one, two] = [1, 2].map(|number: i32| Pid::try_from(number).unwrap());
         let program = "a".to_owned();
         let found = Found { leader: one, processes: 1, program, unit: None, rule: 0 };
-        let tuned = State::Tuned {
+        let tuned = State::Tuned(Tuned {
             since: 3,
             ratio: Some(0.8),
+            first: None,
             recheck_at: 4,
             check_at: 5,
             failures: 0,
             undo: None,
-        };
+        });
         let both =
             BTreeMap::from([(key(1), found.clone()), (key(2), Found { leader: two, ..found })]);
         fleet.see(9, both, &|_| Some((1, tuned.clone())), &|found| found.leader == one);

@@ -13,7 +13,7 @@ use rustix::process::{Signal, kill_process};
 use serde::Deserialize;
 
 use crate::find::Found;
-use crate::fleet::{Act, GroupKey, Outcome};
+use crate::fleet::{Act, Gain, GroupKey, Outcome};
 use crate::rules::Rule;
 
 /// A check takes no longer.
@@ -65,6 +65,12 @@ pub fn begin(
     match &act {
         Act::Tune | Act::Recheck => {
             command.args(["tune", "--json", "--with-parent", "-p", &pid]);
+            for (option, rounds) in [("--rounds", rule.rounds), ("--max-rounds", rule.max_rounds)] {
+                command.args(rounds.iter().flat_map(|n| [option.to_owned(), n.to_string()]));
+            }
+            if let Some(turn) = rule.turn {
+                command.arg("--turn").arg(turn.as_secs_f64().to_string());
+            }
             command.arg("--reason").arg(format!("rule {}", rule.name));
             if let Some(counter) = &rule.work_counter {
                 command.arg("--work-counter").arg(with_pid(counter));
@@ -192,7 +198,8 @@ struct Printed {
 #[derive(Debug, Deserialize)]
 struct PrintedMeasured {
     verdict: String,
-    ratio: f64,
+    #[serde(flatten)]
+    gain: Gain,
     stops_ms: Vec<f64>,
 }
 
@@ -229,7 +236,7 @@ fn compared(printed: &str) -> Option<Outcome> {
         kept: printed.kept,
         verdict,
         why,
-        ratio: printed.measured.map(|measured| measured.ratio),
+        gain: printed.measured.map(|measured| measured.gain),
         longest_pause: Duration::try_from_secs_f64(longest / 1e3).unwrap_or_default(),
     })
 }
@@ -241,13 +248,13 @@ mod tests {
     #[test]
     fn what_tuning_prints_is_understood() {
         let printed = r#"{"version":1,"kept":true,"installed":{"stops_ms":[1.5]},"counted":{"stops_ms":[0.5],"undo_stops_ms":[2.5]},
-            "measured":{"verdict":"faster","ratio":0.9,"stops_ms":[1.0]},"refused":[]}"#;
+            "measured":{"verdict":"faster","ratio":0.9,"low":0.8,"high":0.95,"stops_ms":[1.0]},"refused":[]}"#;
         let both = format!("{printed}\n{printed}\n");
         let expected = Outcome::Compared {
             kept: true,
             verdict: "faster".to_owned(),
             why: "faster".to_owned(),
-            ratio: Some(0.9),
+            gain: Some(Gain { ratio: 0.9, low: 0.8, high: 0.95 }),
             longest_pause: Duration::from_micros(2500),
         };
         assert_eq!(compared(&both), Some(expected));

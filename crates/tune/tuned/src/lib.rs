@@ -16,4 +16,4 @@ pub mod rules;
 mod saved;
 
 pub use daemon::{Daemon, DaemonError, DaemonOptions, Notice, default_folder};
-pub use fleet::{Act, Budget, Fleet, GroupKey, Outcome, State, Tracked};
+pub use fleet::{Act, Budget, Fleet, Gain, GroupKey, Outcome, State, Tracked, Tuned};

@@ -12,7 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::fleet::{Act, Fleet, State};
+use crate::fleet::{Act, Fleet, State, Tuned};
 
 /// The text of the metrics. `busy_seconds` is the CPU time that tuning has taken so far.
 ///
@@ -42,11 +42,11 @@ pub fn text(fleet: &Fleet, busy_seconds: f64) -> Result<String, std::fmt::Error>
         let state = match (&group.state, &group.busy) {
             (_, Some(Act::Tune)) => "tuning",
             (State::Waiting, _) => "waiting",
-            (State::Tuned { .. }, _) => "tuned",
+            (State::Tuned(_), _) => "tuned",
             (State::Resting { .. }, _) => "resting",
         };
         *counts.entry((rule, state)).or_default() += 1;
-        if let State::Tuned { ratio: Some(of), .. } = group.state {
+        if let State::Tuned(Tuned { ratio: Some(of), .. }) = group.state {
             let pid = group.found.leader.to_string();
             let labels = labels([("rule", rule), ("pid", &pid), ("program", &group.found.program)]);
             ratio.get_or_create(&labels).set(of);

@@ -24,6 +24,9 @@ use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
+/// With fewer rounds a comparison has no use, as `fettle tune` says.
+const LEAST_ROUNDS: u16 = 5;
+
 /// All that a file says.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -90,6 +93,15 @@ pub struct Rule {
     /// Count for so long.
     #[serde(default = "default_count", deserialize_with = "time")]
     pub count: Duration,
+    /// Compare in so many rounds, unless the answer is clear earlier.
+    #[serde(default)]
+    pub rounds: Option<u16>,
+    /// In so many at most, while a gain is likely and not certain.
+    #[serde(default)]
+    pub max_rounds: Option<u16>,
+    /// How long each turn of a round is.
+    #[serde(default, deserialize_with = "some_time")]
+    pub turn: Option<Duration>,
     /// Tune by this profile instead of counting.
     #[serde(default)]
     pub profile: Option<std::path::PathBuf>,
@@ -268,6 +280,13 @@ impl Rules {
                     "rule `{name}` names no process: it needs unit, cgroup, program or build_id"
                 ));
             }
+            let rounds = [("rounds", rule.rounds), ("max_rounds", rule.max_rounds)];
+            let too_few = rounds.iter().find(|(_, n)| n.is_some_and(|n| n < LEAST_ROUNDS));
+            if let Some((key, _)) = too_few {
+                return Err(format!(
+                    "rule `{name}`: {key} is at least {LEAST_ROUNDS}: fewer would show nothing"
+                ));
+            }
             if rule.check_failures == 0 {
                 return Err(format!("rule `{name}`: check_failures is at least 1"));
             }
@@ -306,6 +325,8 @@ mod tests {
         assert!(said.contains("line 4") && said.contains("no time"), "{said}");
         let said = wrong(&format!("{rule}chekc = \"true\"\n"));
         assert!(said.contains("line 4") && said.contains("chekc"), "{said}");
+        let said = wrong(&format!("{rule}rounds = 4\n"));
+        assert!(said.contains("rounds is at least 5"), "{said}");
         let said = wrong(&format!("{rule}canary = 2.0\n"));
         assert!(said.contains("no share"), "{said}");
         let said = wrong(&format!("[daemon]\nquiet_hours = [\"9-11\"]\n{rule}"));
