@@ -53,6 +53,8 @@ enum Kind {
     VirtualTurns,
     /// The same: two at once, by virtual threads of their own, then a third one
     VirtualBoth,
+    /// Apache, PHP-FPM, and MariaDB with a connection for each request: three statements
+    Php,
     /// Node.js: two promises, then a third question
     Node,
     /// Node.js: two questions in turn, over six connections

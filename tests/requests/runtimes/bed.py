@@ -57,6 +57,7 @@ programs = {
        for mode in ["tasks", "threads", "queue"]},
     **{f"java-{number}": f"java -Xshare:auto {here}/Server.java {front} {asked} {log} {number}" for number in [1, 2]},
     **{f"virtual-{mode}": f"{java(21)} {here}/Virtual.java {front} {asked} {log} {mode}" for mode in ["turns", "both"]},
+    "php": f"/usr/bin/python3 {here}/php.py {folder}/php {front} {log}",
     **{f"node-{mode}": f"node {here}/pool.js {front} {asked} {log} {mode}" for mode in ["turns", "both"]},
 }
 with open(f"{folder}/servers.sh", "w") as script:
