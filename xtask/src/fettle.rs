@@ -28,9 +28,19 @@ pub fn example(package: &str, name: &str) -> Result<PathBuf> {
     Ok(repo::target().join("release/examples").join(name))
 }
 
+/// Builds an example as tests are built, which takes less time, where its own speed is not measured.
+pub fn test_example(package: &str, name: &str) -> Result<PathBuf> {
+    cargo_build(&["--package", package, "--example", name])?;
+    Ok(repo::target().join("debug/examples").join(name))
+}
+
 fn build(what: &[&str]) -> Result<()> {
+    cargo_build(&[&["--release"], what].concat())
+}
+
+fn cargo_build(what: &[&str]) -> Result<()> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(repo::root()).args(["build", "--quiet", "--release"]).args(what);
+    cargo.current_dir(repo::root()).args(["build", "--quiet"]).args(what);
     proc::step(&mut cargo)
 }
 

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 pub mod census;
+pub mod decisions;
 pub mod import;
 pub mod jar;
 pub mod kernel;
@@ -44,6 +45,8 @@ pub enum Bench {
     Rpc(rpc::Options),
     /// What laying out the hot code of running programs brings
     Tune(tune::Options),
+    /// How often comparisons say the right word, where the difference is known
+    Decisions(decisions::Options),
     /// What laying out the hot code of the running kernel brings, by instructions counted in a guest
     KernelTune(kernel_tune::Options),
     /// What lent processors cost and bring, by instructions counted in a guest
@@ -65,6 +68,7 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Jar(options) => jar::run(options),
         Bench::Rpc(options) => rpc::run(options),
         Bench::Tune(options) => tune::run(options),
+        Bench::Decisions(options) => decisions::run(options),
         Bench::KernelTune(options) => kernel_tune::run(options),
         Bench::Smp(options) => smp::run(options),
         Bench::Watch(options) => watch::run(options),

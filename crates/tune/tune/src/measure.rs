@@ -38,6 +38,15 @@ const LONGEST_TURN: Duration = Duration::from_secs(2);
 /// The patches that switch a process to its rewritten text, and back.
 pub(crate) type PatchSetOf<'a> = &'a dyn Fn(&Process) -> Result<PatchSet, TuneError>;
 
+/// Processes that can be switched between what is compared.
+trait Sides<'b> {
+    /// Lets them run what is new, or what is old.
+    fn turn(&mut self, new: bool) -> Result<(), TuneError>;
+
+    /// Whose time and work are measured.
+    fn process_group(&self) -> &ProcessGroup<'b>;
+}
+
 /// Original and rewritten text of a process, or of a process group.
 struct Switch<'a, 'b> {
     process_group: &'a mut ProcessGroup<'b>,
@@ -47,7 +56,11 @@ struct Switch<'a, 'b> {
     stops: Vec<Duration>,
 }
 
-impl Switch<'_, '_> {
+impl<'b> Sides<'b> for Switch<'_, 'b> {
+    fn process_group(&self) -> &ProcessGroup<'b> {
+        self.process_group
+    }
+
     fn turn(&mut self, new: bool) -> Result<(), TuneError> {
         if self.is_new == new {
             return Ok(());
@@ -140,7 +153,6 @@ pub(crate) fn measure(
     plan: &Plan,
     stop: Stop<'_>,
 ) -> Result<Measured, TuneError> {
-    let pid = process_group.leader.pid();
     let places = patch_set_of(process_group.leader)?.places(process_group.leader);
     let mut switch =
         Switch { process_group, patch_set_of, places, is_new: true, stops: Vec::new() };
@@ -148,7 +160,50 @@ pub(crate) fn measure(
     let done = take_rounds(&mut switch, plan, stop, &mut failed);
     // Whatever the outcome, rewritten text is in place afterwards.
     switch.turn(true)?;
-    let (rounds, idle, unit) = done?;
+    let mut measured = enough(switch.process_group, done?, failed)?;
+    measured.stops = switch.stops;
+    Ok(measured)
+}
+
+/// A process that something else switches.
+struct By<'a, 'b, F> {
+    process_group: &'a ProcessGroup<'b>,
+    switch: F,
+}
+
+impl<'b, F: FnMut(bool) -> Result<(), TuneError>> Sides<'b> for By<'_, 'b, F> {
+    fn process_group(&self) -> &ProcessGroup<'b> {
+        self.process_group
+    }
+
+    fn turn(&mut self, new: bool) -> Result<(), TuneError> {
+        (self.switch)(new)
+    }
+}
+
+/// Compares what `switch` lets a process run: what is new by `true`, what is old by `false`. So what is
+/// decided by can be tried with differences that are known.
+///
+/// # Errors
+///
+/// When it does no work that could be seen, or cannot be switched.
+pub fn compare_by(
+    process_group: &ProcessGroup<'_>,
+    plan: &Plan,
+    stop: Stop<'_>,
+    switch: impl FnMut(bool) -> Result<(), TuneError>,
+) -> Result<Measured, TuneError> {
+    let mut failed = None;
+    let done = take_rounds(&mut By { process_group, switch }, plan, stop, &mut failed);
+    enough(process_group, done?, failed)
+}
+
+/// What rounds have shown, if they are enough.
+fn enough(
+    process_group: &ProcessGroup<'_>,
+    (rounds, idle, unit): Taken,
+    failed: Option<TuneError>,
+) -> Result<Measured, TuneError> {
     if let Some(failed) = failed.filter(|_| rounds.len() < LEAST_ROUNDS) {
         return Err(failed);
     }
@@ -158,11 +213,9 @@ pub(crate) fn measure(
              say by --work-counter what its work is",
             rounds.len() + idle
         );
-        return Err(TuneError::Unfit { pid, why });
+        return Err(TuneError::Unfit { pid: process_group.leader.pid(), why });
     }
-    let mut measured = evaluate(&rounds, unit);
-    (measured.idle, measured.stops) = (idle, switch.stops);
-    Ok(measured)
+    Ok(Measured { idle, ..evaluate(&rounds, unit) })
 }
 
 /// Costs by original and by rewritten text of each round; how many rounds were not used; the unit.
@@ -171,7 +224,7 @@ type Taken = (Vec<(f64, f64)>, usize, WorkUnit);
 /// Takes rounds until they have shown enough. A round whose work could not be measured is repeated;
 /// the last reason is in `failed`. Where a unit of work takes long, several rounds make one.
 fn take_rounds(
-    switch: &mut Switch<'_, '_>,
+    switch: &mut dyn Sides<'_>,
     plan: &Plan,
     stop: Stop<'_>,
     failed: &mut Option<TuneError>,
@@ -218,7 +271,7 @@ fn take_rounds(
 
 /// The costs of work by original and by rewritten text, in four turns.
 fn take_round(
-    switch: &mut Switch<'_, '_>,
+    switch: &mut dyn Sides<'_>,
     begins_new: bool,
     turn: (&Meter<'_>, Duration),
     stop: Stop<'_>,
@@ -226,7 +279,7 @@ fn take_round(
     let mut costs = [Cost::default(), Cost::default()];
     for new in [begins_new, !begins_new, !begins_new, begins_new] {
         switch.turn(new)?;
-        costs[usize::from(new)].add(take_turn(switch.process_group, turn, stop)?);
+        costs[usize::from(new)].add(take_turn(switch.process_group(), turn, stop)?);
     }
     Ok(costs)
 }
