@@ -213,13 +213,20 @@ static char *bytes_of(char *hex)
     return hex;
 }
 
-static void answer_ran(double ns, const struct rusage *used, int status, int errors)
+struct when {
+    unsigned long tsc;
+    unsigned cpu;
+};
+
+static void answer_ran(double ns, const struct when *begin, const struct rusage *used, int status, int errors)
 {
+    struct when ended;
+    ended.tsc = stamp(&ended.cpu);
     char text[SHOWN];
     off_t end = lseek(errors, 0, SEEK_END);
     ssize_t got = pread(errors, text, sizeof text, end > SHOWN ? end - SHOWN : 0);
     int shown = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    printf("@ran %.0f %ld %ld %d ", ns, used->ru_utime.tv_sec * 1000000 + used->ru_utime.tv_usec,
+    printf("@ran %.0f %lu %u %lu %u %ld %ld %d ", ns, begin->tsc, begin->cpu, ended.tsc, ended.cpu, used->ru_utime.tv_sec * 1000000 + used->ru_utime.tv_usec,
            used->ru_stime.tv_sec * 1000000 + used->ru_stime.tv_usec, shown);
     for (ssize_t i = 0; i < got; i++)
         printf("%02x", (unsigned char)text[i]);
@@ -235,7 +242,9 @@ static void run(char **arguments)
         answer("@no /dev/null or a file in memory: %s", strerror(errno));
         return;
     }
+    struct when stamped;
     double begin = now_ns();
+    stamped.tsc = stamp(&stamped.cpu);
     pid_t child = fork();
     if (child == 0) {
         dup2(null, 0);
@@ -249,7 +258,7 @@ static void run(char **arguments)
     if (child < 0 || wait4(child, &status, 0, &used) != child)
         answer("@no a process: %s", strerror(errno));
     else
-        answer_ran(now_ns() - begin, &used, status, errors);
+        answer_ran(now_ns() - begin, &stamped, &used, status, errors);
     close(null);
     close(errors);
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use fettle_compare::{
-    Agent, Comparison, Folder, Options, Progress, Subject, System, Tools, WhyOptions, adopt_orphans,
+    Agent, Comparison, Folder, Options, Progress, SpentOptions, Subject, System, Tools, WhyOptions,
+    adopt_orphans,
 };
 use fettle_report::render::json;
 
@@ -27,6 +28,7 @@ use fettle_types::parse_time;
   fettle compare --on native --on gvisor:ptrace -- sh -c 'ls -lR /etc | wc -l'
   fettle compare --on native --on uml --json --html uml.html null
   fettle compare --on uml --on gvisor:ptrace --why null,read-4k
+  fettle compare --on gvisor:ptrace --why --calls 15 -- sh -c 'ls -lR /etc | wc -l'
 
 Systems: native (this kernel), uml (User-Mode Linux), gvisor:PLATFORM (systrap, ptrace, kvm), or a
 command that runs the program that is put behind it. Ratios are to the first. Without a program,
@@ -62,9 +64,13 @@ pub struct CompareArgs {
     /// Only say of each system whether it starts here, and what it lacks
     #[arg(long, conflicts_with_all = ["benchmarks", "program"])]
     check: bool,
-    /// Say where the time of an operation goes: hand-over, work, calls of this kernel, way back. Needs root
-    #[arg(long, value_name = "BENCHMARK", value_delimiter = ',', conflicts_with_all = ["benchmarks", "program", "check", "list", "load", "turn", "html"])]
-    why: Vec<String>,
+    /// Say where the time of an operation goes: hand-over, work, calls of this kernel, way back. Without a
+    /// name: where that of the program goes, and which of its system calls cost most. Needs root
+    #[arg(long, value_name = "BENCHMARK", num_args = 0..=1, value_delimiter = ',', conflicts_with_all = ["benchmarks", "check", "list", "load", "turn", "html"])]
+    why: Option<Vec<String>>,
+    /// With --why and a program: list so many kinds of its system calls, and of those that each system makes
+    #[arg(long, value_name = "N", requires = "why", requires = "program")]
+    calls: Option<usize>,
     /// With --why: let each system use all processors, instead of one
     #[arg(long, requires = "why")]
     spread: bool,
@@ -120,8 +126,16 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     if args.check {
         return check(&systems, &tools, stop);
     }
-    if !args.why.is_empty() {
-        return why(args, systems, tools, stop);
+    match args.why.as_deref() {
+        None => {}
+        Some([]) if args.program.is_empty() => {
+            bail!("--why needs an operation (--list shows them), or a program behind --")
+        }
+        Some([]) => return spent(args, systems, tools, stop),
+        Some(_) if !args.program.is_empty() => {
+            bail!("--why: either operations, or a program behind --")
+        }
+        Some(calls) => return why(args, calls, systems, tools, stop),
     }
     let comparison = fettle_compare::compare(&options(args, systems, tools)?, stop, &mut shown())?;
     done(&comparison, args)
@@ -133,10 +147,7 @@ fn options(args: &CompareArgs, systems: Vec<System>, tools: Tools) -> anyhow::Re
         false => Subject::Program(args.program.clone()),
     };
     let usual = if args.program.is_empty() { 20 } else { 5 };
-    let rounds = args.rounds.unwrap_or(usual);
-    if rounds == 0 || rounds > ROUNDS_MAX {
-        bail!("--rounds must be 1 to {ROUNDS_MAX}");
-    }
+    let rounds = rounds(args, usual)?;
     if let Some(load) = args.load.iter().find(|load| **load > LOAD_MAX) {
         bail!("--load {load}: at most {LOAD_MAX} threads for each processor");
     }
@@ -152,6 +163,14 @@ fn options(args: &CompareArgs, systems: Vec<System>, tools: Tools) -> anyhow::Re
         hold: args.hold,
         turn: args.turn,
     })
+}
+
+fn rounds(args: &CompareArgs, usual: usize) -> anyhow::Result<usize> {
+    let rounds = args.rounds.unwrap_or(usual);
+    if rounds == 0 || rounds > ROUNDS_MAX {
+        bail!("--rounds must be 1 to {ROUNDS_MAX}");
+    }
+    Ok(rounds)
 }
 
 /// Shows how far it is, on a terminal.
@@ -186,14 +205,12 @@ const WHY_ROUNDS: usize = 10;
 
 fn why(
     args: &CompareArgs,
+    calls: &[String],
     systems: Vec<System>,
     tools: Tools,
     stop: &AtomicBool,
 ) -> anyhow::Result<ExitCode> {
-    let rounds = args.rounds.unwrap_or(WHY_ROUNDS);
-    if rounds == 0 || rounds > ROUNDS_MAX {
-        bail!("--rounds must be 1 to {ROUNDS_MAX}");
-    }
+    let rounds = rounds(args, WHY_ROUNDS)?;
     if let Some(folder) = &args.traces {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
@@ -201,7 +218,7 @@ fn why(
     let options = WhyOptions {
         systems,
         tools,
-        calls: args.why.clone(),
+        calls: calls.to_vec(),
         rounds,
         spread: args.spread,
         traces: args.traces.clone(),
@@ -211,6 +228,41 @@ fn why(
     output::print(&match args.json {
         true => json(&found)?,
         false => fettle_compare::why_text(&found, output::terminal(args.no_color)),
+    })?;
+    Ok(ExitCode::from(u8::from(!found.skipped.is_empty())))
+}
+
+/// Rounds of the explanation of a program.
+const SPENT_ROUNDS: usize = 5;
+/// System calls that are listed as the costliest.
+const COSTLIEST: usize = 3;
+
+fn spent(
+    args: &CompareArgs,
+    systems: Vec<System>,
+    tools: Tools,
+    stop: &AtomicBool,
+) -> anyhow::Result<ExitCode> {
+    if args.spread || args.traces.is_some() {
+        bail!(
+            "--spread and --traces are of operations; a program has all processors unless --hold is given"
+        );
+    }
+    let options = SpentOptions {
+        systems,
+        tools,
+        program: args.program.clone(),
+        rounds: rounds(args, SPENT_ROUNDS)?,
+        hold: args.hold,
+    };
+    let found = fettle_compare::spent(&options, stop, &mut shown())?;
+    output::clear_progress();
+    output::print(&match args.json {
+        true => json(&found)?,
+        false => {
+            let terminal = output::terminal(args.no_color);
+            fettle_compare::spent_text(&found, COSTLIEST, args.calls, terminal)
+        }
     })?;
     Ok(ExitCode::from(u8::from(!found.skipped.is_empty())))
 }

@@ -349,6 +349,34 @@ fn gvisor_by_ptrace_is_explained() {
     is_explained("gvisor:ptrace");
 }
 
+/// A system delays one kind of call: that is what costs most.
+#[test]
+fn a_call_that_is_delayed_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let delay = "strace -f -o /dev/null -e inject=read:delay_enter=2000";
+    if Command::new("strace").arg("-V").output().is_err() {
+        return eprintln!("skipped 1 test: there is no strace");
+    }
+    let arguments = ["--on", delay, "--why", "--rounds", "1", "--json", "--"];
+    let program = ["dd", "if=/dev/zero", "of=/dev/null", "bs=512", "count=100"];
+    let output = compare(&folder, &[&arguments[..], &program].concat());
+    if text(&output.stderr).contains("kernel events need") {
+        return eprintln!("skipped 1 test: {}", text(&output.stderr).trim());
+    }
+    let found = json_of(&output, 0);
+    let system = &found["systems"][1];
+    let calls = system["calls"].as_array().unwrap();
+    assert_eq!(calls[0]["doing"], "read", "{system}");
+    let (ns, count) = (calls[0]["ns"].as_f64().unwrap(), calls[0]["count"].as_f64().unwrap());
+    assert!(count >= 100.0 && ns >= 2e6 * count, "{system}");
+    let sum: f64 = calls.iter().map(|call| call["ns"].as_f64().unwrap()).sum();
+    let observed = system["observed_ns"].as_f64().unwrap();
+    assert!((sum / observed - 1.0).abs() < 1e-6, "{system}");
+    let with_nothing = compare(&folder, &["--on", "native", "--why"]);
+    assert_eq!(with_nothing.status.code(), Some(2));
+    assert_eq!(is_left(folder.path()), [] as [String; 0]);
+}
+
 #[test]
 fn what_observing_costs_is_measured() {
     let folder = tempfile::tempdir().unwrap();

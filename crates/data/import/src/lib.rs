@@ -40,6 +40,7 @@ use fettle_trace::{Clock, Finish, Manifest, ProbeMode, TraceWriter};
 
 pub use detect::{Format, detect};
 pub use error::{Error, Place, Result};
+pub use syscalls::name_of as name_of_call;
 pub use syscalls::name_of as system_call_name;
 pub use value::Value;
 

@@ -34,6 +34,9 @@ pub struct Options {
     /// Record when tasks of runtimes wake others. It puts a probe into their programs, so it must not be
     /// where anything else changes these.
     pub task_wakes: bool,
+    /// Record only which threads run, begin, end and are woken, and the number of each system call when it
+    /// begins and ends.
+    pub only_calls: bool,
     /// Do without the kernel's functions, to which some kernels permit no attaching. For tests.
     pub tracepoints_only: bool,
 }
@@ -47,6 +50,7 @@ impl Default for Options {
             begins: false,
             old_reads: false,
             task_wakes: false,
+            only_calls: false,
             tracepoints_only: false,
         }
     }
@@ -142,6 +146,7 @@ impl Capture {
             runtimes: runtimes.fd(),
             single_reference: single_reference(&btf),
             functions: false,
+            only_calls: options.only_calls,
             all_but: options.system.then(std::process::id),
         };
         env.functions = !options.tracepoints_only

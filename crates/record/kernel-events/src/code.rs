@@ -72,6 +72,8 @@ pub struct Env {
     pub single_reference: i32,
     /// Whether programs can be attached to the kernel's functions.
     pub functions: bool,
+    /// Whether calls are recorded by their numbers only, and nothing of what they do.
+    pub only_calls: bool,
     /// All processes are observed but this one, if there is one.
     pub all_but: Option<u32>,
 }

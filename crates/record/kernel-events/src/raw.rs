@@ -40,6 +40,7 @@ pub const SWITCH_IN_CALL: u16 = 8;
 pub enum Kind {
     /// A processor goes from one thread to another. Words: thread before, thread after. Flags: 1
     /// the one before could go on; 2 the one before is observed; 4 the one after is; [`SWITCH_IN_CALL`].
+    /// Number, where only calls are recorded: the system call that the one before is in and 1, or 0.
     Switch = 1,
     /// A thread is woken. Number: the thread. Flags: 1 by an interrupt. The word means nothing.
     Wake = 2,
@@ -105,11 +106,13 @@ pub enum Kind {
     TaskMade = 27,
     /// A task gives bytes to its event loop, which sends them later. Words: inode, number of the task.
     TaskSend = 28,
+    /// A system call begins or ends. Flags: 1 it begins. Number: the call's.
+    Call = 29,
 }
 
 impl Kind {
     /// All.
-    pub const ALL: [Kind; 28] = [
+    pub const ALL: [Kind; 29] = [
         Kind::Switch,
         Kind::Wake,
         Kind::Fork,
@@ -138,6 +141,7 @@ impl Kind {
         Kind::TaskWake,
         Kind::TaskMade,
         Kind::TaskSend,
+        Kind::Call,
     ];
 
     /// Words of a record; of [`Kind::Io`] at its end.
@@ -146,7 +150,7 @@ impl Kind {
             Kind::Switch | Kind::Fork | Kind::Io | Kind::Wait | Kind::Close | Kind::Payload => 2,
             Kind::Task | Kind::TaskMade | Kind::TaskSend => 2,
             Kind::Pipe | Kind::CloseRange | Kind::Open | Kind::BlockComplete => 2,
-            Kind::Exec | Kind::SignalDelivered => 0,
+            Kind::Exec | Kind::SignalDelivered | Kind::Call => 0,
             Kind::Wake | Kind::Signal | Kind::Fault | Kind::Dup | Kind::Uring => 1,
             Kind::SocketOther | Kind::BlockIssue | Kind::Exit => 3,
             Kind::SocketV4 => 4,

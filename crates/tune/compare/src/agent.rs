@@ -70,6 +70,8 @@ pub struct Stamp {
 pub struct Ran {
     /// From before its process was made until it had been waited for.
     pub wall_ns: f64,
+    /// When that began and ended.
+    pub stamps: [Stamp; 2],
     /// CPU time as the system itself has counted it.
     pub cpu_ns: f64,
     /// Its status; 128 and the signal's number if one ended it.
@@ -317,15 +319,25 @@ impl<'a> Agent<'a> {
         let words = self.expect(&answer, "ran")?;
         let mut words = words.split(' ');
         let mut number = || words.next()?.parse::<f64>().ok();
-        match (number(), number(), number(), number()) {
-            (Some(wall_ns), Some(user_us), Some(system_us), Some(status)) => Ok(Ran {
-                wall_ns,
-                cpu_ns: (user_us + system_us) * 1e3,
-                status: status as i32,
-                errors: String::from_utf8_lossy(&bytes_of(words.next().unwrap_or_default()))
-                    .trim()
-                    .to_owned(),
-            }),
+        let wall = number();
+        let mut stamp = || {
+            let tsc = words.next()?.parse().ok()?;
+            Some(Stamp { tsc, cpu: words.next()?.parse().ok()? })
+        };
+        let stamps = (stamp(), stamp());
+        let mut number = || words.next()?.parse::<f64>().ok();
+        match (wall, stamps, number(), number(), number()) {
+            (Some(wall_ns), (Some(begin), Some(end)), Some(user), Some(system), Some(status)) => {
+                Ok(Ran {
+                    wall_ns,
+                    stamps: [begin, end],
+                    cpu_ns: (user + system) * 1e3,
+                    status: status as i32,
+                    errors: String::from_utf8_lossy(&bytes_of(words.next().unwrap_or_default()))
+                        .trim()
+                        .to_owned(),
+                })
+            }
             _ => Err(self.broken(format!("it answered {answer:?}"))),
         }
     }

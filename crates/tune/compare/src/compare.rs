@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::agent::{Agent, Benchmark};
+use crate::agent::{Agent, Benchmark, Ran};
 use crate::error::CompareError;
 use crate::folder::Folder;
 use crate::load::Load;
@@ -73,7 +73,8 @@ pub fn compare(
     let folder = Folder::new()?;
     let _orphans = Orphans::watch();
     let mut skipped = Vec::new();
-    let mut agents = start(options, &folder, stop, (&mut skipped, progress))?;
+    let (systems, tools) = (&options.systems[..], &options.tools);
+    let mut agents = start(systems, tools, &folder, stop, (&mut skipped, progress))?;
     let mut loads = Vec::new();
     let observers = agents.iter().map(|agent| Observing::of(agent.system()));
     let observers = observers.collect::<Result<Vec<_>, _>>()?;
@@ -121,20 +122,21 @@ fn machine() -> String {
     format!("{model}, {processors} processors")
 }
 
-type Notes<'a> = (&'a mut Vec<Skipped>, &'a mut dyn FnMut(&Progress<'_>));
+pub(crate) type Notes<'a, 'b> = (&'a mut Vec<Skipped>, &'a mut (dyn FnMut(&Progress<'_>) + 'b));
 
-/// Starts all systems.
-fn start<'a>(
-    options: &Options,
+/// Starts all systems. One that does not start is left out and noted, unless it is the first.
+pub(crate) fn start<'a>(
+    systems: &[System],
+    tools: &Tools,
     folder: &Folder,
     stop: &'a AtomicBool,
-    (skipped, progress): Notes<'_>,
+    (skipped, progress): Notes<'_, '_>,
 ) -> Result<Vec<Agent<'a>>, CompareError> {
     let mut agents: Vec<Agent<'a>> = Vec::new();
-    let all = options.systems.len();
-    for (number, system) in options.systems.iter().enumerate() {
+    let all = systems.len();
+    for (number, system) in systems.iter().enumerate() {
         progress(&Progress { what: &format!("starting {system}"), done: number, all });
-        match Agent::start(system, &options.tools, folder, number, stop) {
+        match Agent::start(system, tools, folder, number, stop) {
             Ok(agent) => agents.push(agent),
             Err(error) if number == 0 || matches!(error, CompareError::Stopped) => {
                 return Err(error);
@@ -247,7 +249,7 @@ impl Turns<'_, '_> {
         words: &[OsString],
         skipped: &mut Vec<Skipped>,
     ) -> Result<Vec<Row>, CompareError> {
-        let name = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let name = command(words);
         let mut walls: Vec<Option<Vec<f64>>> = vec![Some(Vec::new()); agents.len()];
         let mut cpus = walls.clone();
         self.all = 2 * agents.len() * self.options.rounds * self.options.loads.len();
@@ -303,7 +305,7 @@ impl Turns<'_, '_> {
 
 /// The order of a round's turns: there and back, so that a slow change of the machine affects all alike;
 /// every other round begins at the other end.
-fn order(systems: usize, round: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn order(systems: usize, round: usize) -> impl Iterator<Item = usize> {
     let there = (0..systems).chain((0..systems).rev());
     there.map(move |at| if round.is_multiple_of(2) { at } else { systems - 1 - at })
 }
@@ -323,6 +325,11 @@ fn batches_of(
     Ok((1, ((turn.as_nanos() as f64 / one) as u32).clamp(1, BATCHES)))
 }
 
+/// A program with its arguments, for people.
+pub(crate) fn command(words: &[OsString]) -> String {
+    words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
 /// Runs a program once: its elapsed time and its CPU time, in nanoseconds. In systems that run it in
 /// processes of their own, all of their CPU time meanwhile counts.
 fn run(
@@ -332,8 +339,19 @@ fn run(
     is_first: bool,
 ) -> Result<(f64, f64), CompareError> {
     let before = agent.cpu_ns();
-    let ran = agent.run(words)?;
+    let ran = run_well(agent, words, name, is_first)?;
     let used = agent.cpu_ns().saturating_sub(before) as f64;
+    Ok((ran.wall_ns, if agent.system().counts_own_time() { ran.cpu_ns } else { used }))
+}
+
+/// Runs a program once, which has to succeed.
+pub(crate) fn run_well(
+    agent: &mut Agent<'_>,
+    words: &[OsString],
+    name: &str,
+    is_first: bool,
+) -> Result<Ran, CompareError> {
+    let ran = agent.run(words)?;
     if ran.status != 0 {
         let system = agent.system().to_string();
         let last = ran.errors.lines().last().unwrap_or_default();
@@ -344,11 +362,11 @@ fn run(
             false => CompareError::Broken { system, why },
         });
     }
-    Ok((ran.wall_ns, if agent.system().counts_own_time() { ran.cpu_ns } else { used }))
+    Ok(ran)
 }
 
 /// What was measured; `None`, and a note, where that is not possible on a system.
-fn or_skipped<T>(
+pub(crate) fn or_skipped<T>(
     measured: Result<T, CompareError>,
     agent: &Agent<'_>,
     name: &str,

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod clock;
 mod compare;
 mod error;
 mod folder;
@@ -18,6 +19,7 @@ mod observe;
 mod page;
 mod processes;
 mod result;
+mod spent;
 mod system;
 mod text;
 mod why;
@@ -32,6 +34,9 @@ pub use messages::{
 pub use page::page;
 pub use processes::adopt_orphans;
 pub use result::{Cell, Comparison, Loaded, Row, RowKind, Skipped, SystemInfo};
+pub use spent::{
+    CallSpent, Doing, HostCalls, Spending, SpentOn, SpentOptions, Who, spent, spent_text,
+};
 pub use system::{Observer, System, Tools};
 pub use text::{text, text_by_system};
 pub use why::{CallOn, Explained, HostCall, Step, StepTime, Why, WhyOptions, why, why_text};

@@ -267,6 +267,8 @@ impl Decoder {
                 self.have_contexts.insert(r.pid);
                 t.notify(Event::TaskMade, &[pid, tid, r.word(0), r.word(1)])
             }
+            // Only recorded without everything that would make an event of it.
+            Kind::Call => Ok(()),
             Kind::TaskSend => t.notify(Event::TaskSend, &[pid, tid, r.word(0), r.word(1)]),
         }
     }

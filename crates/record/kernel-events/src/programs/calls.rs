@@ -231,6 +231,19 @@ fn keep_argument(c: &mut Code, n: usize) {
     keep_fd(c, FD, R1);
 }
 
+/// A system call begins or ends: which, and nothing else of it.
+pub fn number(env: &Env, begins: bool) -> Vec<Insn> {
+    let mut c = Code::new(env);
+    let out = c.out;
+    c.argument(R7, 0);
+    c.current_observed(out);
+    c.record(Kind::Call, u16::from(begins), out);
+    c.direct(R1, R7, env.fields.regs_number);
+    c.number(R1);
+    c.submit();
+    c.finish()
+}
+
 /// A system call begins.
 pub fn enter(env: &Env) -> Vec<Insn> {
     let mut c = prologue(env, 0);

@@ -66,6 +66,15 @@ pub fn all(env: &Env, btf: &Btf) -> Vec<Spec> {
         Spec::tracepoint("sched_process_exit", tasks::exit(env)),
         Spec::tracepoint("sched_switch", sched::switch(env, state_given)),
         Spec::tracepoint("sched_waking", sched::wake(env)),
+    ];
+    if env.only_calls {
+        all.extend([
+            Spec::tracepoint("sys_enter", calls::number(env, true)),
+            Spec::tracepoint("sys_exit", calls::number(env, false)),
+        ]);
+        return all;
+    }
+    all.extend([
         Spec::tracepoint("signal_generate", tasks::signal(env)),
         Spec::tracepoint("signal_deliver", tasks::signal_delivered(env)),
         Spec::tracepoint("sys_enter", calls::enter(env)),
@@ -73,7 +82,7 @@ pub fn all(env: &Env, btf: &Btf) -> Vec<Spec> {
         Spec::tracepoint("block_rq_issue", block::issue(env)),
         Spec::tracepoint("block_rq_complete", block::complete(env)),
         Spec::tracepoint("tcp_rcv_space_adjust", arrivals::read(env)),
-    ];
+    ]);
     if env.functions {
         all.extend([
             Spec::function("sock_close", Attach::Entry, descriptors::socket_close(env)),

@@ -54,10 +54,12 @@ pub fn switch(env: &Env, state_given: bool) -> Vec<Insn> {
     c.recall(R2, FOUND);
     c.asm.alu_imm(Alu::Or, R2, i32::from(raw::SWITCH_IN_CALL));
     c.keep(FOUND, R2);
-    c.asm.jump_if(If::Set, R2, 2, notify);
-    c.asm.jump(noted);
-    c.asm.place(notify);
-    calls::waits(&mut c, noted);
+    if !env.only_calls {
+        c.asm.jump_if(If::Set, R2, 2, notify);
+        c.asm.jump(noted);
+        c.asm.place(notify);
+        calls::waits(&mut c, noted);
+    }
     c.asm.place(noted);
     c.record(Kind::Switch, 0, out);
     c.recall(R1, FOUND);
@@ -68,6 +70,13 @@ pub fn switch(env: &Env, state_given: bool) -> Vec<Insn> {
     c.word(0, R1);
     c.direct(R1, R8, env.fields.task_pid);
     c.word(1, R1);
+    if env.only_calls {
+        c.asm.mov(R1, R7);
+        c.asm.call(Helper::TaskPtRegs);
+        c.direct(R1, R0, env.fields.regs_number);
+        c.asm.alu_imm(Alu::Add, R1, 1);
+        c.number(R1);
+    }
     c.submit();
     c.finish()
 }

@@ -24,12 +24,14 @@ use fettle_types::Tid;
 use serde::Serialize;
 
 use crate::agent::{Agent, Stamp};
-use crate::compare::Progress;
+use crate::clock::Clock;
+use crate::compare::{Progress, start};
 use crate::error::CompareError;
 use crate::folder::Folder;
 use crate::processes::{self, Orphans};
 use crate::result::Skipped;
 use crate::system::{System, Tools};
+pub(crate) use steps::trimmed;
 use steps::{Call, Steps};
 pub use steps::{HostCall, Step};
 pub use text::why_text;
@@ -165,6 +167,12 @@ struct Turns {
     host_calls: Vec<f64>,
 }
 
+/// This kernel, and then the others.
+pub(crate) fn with_native(systems: &[System]) -> Vec<System> {
+    let others = systems.iter().filter(|system| **system != System::Native).cloned();
+    std::iter::once(System::Native).chain(others).collect()
+}
+
 /// Explains.
 ///
 /// # Errors
@@ -178,21 +186,9 @@ pub fn why(
     let folder = Folder::new()?;
     let _orphans = Orphans::watch();
     let mut skipped = Vec::new();
-    let mut agents = Vec::new();
-    let systems = options.systems.iter().filter(|system| **system != System::Native);
-    for (number, system) in std::iter::once(&System::Native).chain(systems).enumerate() {
-        progress(&Progress { what: &format!("starting {system}"), done: 0, all: 1 });
-        match Agent::start(system, &options.tools, &folder, number, stop) {
-            Ok(agent) => agents.push(agent),
-            Err(error) if number == 0 || matches!(error, CompareError::Stopped) => {
-                return Err(error);
-            }
-            Err(error) => {
-                let why = error.to_string();
-                skipped.push(Skipped { system: system.to_string(), name: None, why });
-            }
-        }
-    }
+    let systems = with_native(&options.systems);
+    let notes = (&mut skipped, &mut *progress);
+    let mut agents = start(&systems, &options.tools, &folder, stop, notes)?;
     let known = agents[0].list()?;
     if let Some(name) = options.calls.iter().find(|name| !known.iter().any(|b| b.name == **name)) {
         return Err(CompareError::NoBenchmark { name: name.clone() });
@@ -323,10 +319,10 @@ impl Session<'_, '_> {
             turns.host_calls.push(host_calls(agent, name, count)?);
         }
         let now = self.agents[0].clock()?;
-        let clock = Clock { anchor: self.anchor, now };
+        let clock = Clock::new(self.anchor, now);
         turns.plain.extend(plain.iter().map(|stamps| clock.between(stamps)));
         turns.observed.extend(observed.iter().map(|stamps| clock.between(stamps)));
-        let calls: Vec<Call> = observed.iter().map(|stamps| clock.call(stamps)).collect();
+        let calls: Vec<Call> = observed.iter().map(|stamps| call(&clock, stamps)).collect();
         let Some(raw) = records else { return Ok(()) };
         let divided = steps::divide(&watch::decoded(&raw), &calls);
         if let Some(folder) = self.traces.as_deref().filter(|_| is_asked && turns.steps.is_empty())
@@ -365,30 +361,6 @@ fn host_calls(agent: &mut Agent<'_>, name: &str, count: u64) -> Result<f64, Comp
     // Each has an eighth more, to warm up.
     let difference = (count - few) as f64 + (count / 8) as f64 - (few / 8) as f64;
     Ok(((long - short) / difference).max(0.0))
-}
-
-/// The time-stamp counter on the kernel's clock.
-struct Clock {
-    anchor: (f64, u64),
-    now: (f64, u64),
-}
-
-impl Clock {
-    fn ns_per_tick(&self) -> f64 {
-        (self.now.0 - self.anchor.0) / (self.now.1 - self.anchor.1) as f64
-    }
-
-    fn ns(&self, tsc: u64) -> f64 {
-        self.now.0 + (tsc as i64).wrapping_sub(self.now.1 as i64) as f64 * self.ns_per_tick()
-    }
-
-    fn between(&self, [begin, end]: &[Stamp; 2]) -> f64 {
-        end.tsc.saturating_sub(begin.tsc) as f64 * self.ns_per_tick()
-    }
-
-    fn call(&self, [begin, end]: &[Stamp; 2]) -> Call {
-        Call { begin_ns: self.ns(begin.tsc), from: begin.cpu, end_ns: self.ns(end.tsc) }
-    }
 }
 
 /// What observing costs, by three operations natively: one is a system call without records, the second has
@@ -440,15 +412,21 @@ fn call_on(system: String, turns: &Turns, cost: Cost) -> Option<CallOn> {
     })
 }
 
+/// An operation on the kernel's clock.
+fn call(clock: &Clock, stamps: &[Stamp; 2]) -> Call {
+    let [begin_ns, end_ns] = clock.interval(stamps);
+    Call { begin_ns, from: stamps[0].cpu, end_ns }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn counters_are_put_on_the_clock() {
-        let clock = Clock { anchor: (1000.0, 10_000), now: (2000.0, 13_000) };
+        let clock = Clock::new((1000.0, 10_000), (2000.0, 13_000));
         let stamp = |tsc| Stamp { tsc, cpu: 1 };
-        let call = clock.call(&[stamp(12_700), stamp(13_300)]);
+        let call = call(&clock, &[stamp(12_700), stamp(13_300)]);
         assert!((call.begin_ns - 1900.0).abs() < 1e-9 && (call.end_ns - 2100.0).abs() < 1e-9);
         assert!((clock.between(&[stamp(12_700), stamp(13_300)]) - 200.0).abs() < 1e-9);
     }

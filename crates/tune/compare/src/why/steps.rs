@@ -238,7 +238,8 @@ pub fn mean_of_times(times: &[f64]) -> Option<f64> {
     (!kept.is_empty()).then(|| kept.iter().sum::<f64>() / kept.len() as f64)
 }
 
-fn trimmed<T>(sorted: &[T]) -> &[T] {
+/// Without the quarter at either end.
+pub fn trimmed<T>(sorted: &[T]) -> &[T] {
     let cut = sorted.len() / 4;
     &sorted[cut..sorted.len() - cut]
 }

@@ -1,0 +1,508 @@
+//! Where the time of a program's run goes: at each moment, what the program is doing as it sees that itself,
+//! and who runs for it on this machine. Moments add up to the run.
+//!
+//! The threads that the program's code runs in are known by one of them, which begins the run: they descend
+//! from it, or, where a tracer serves their calls (User-Mode Linux, gVisor), they are what is traced. Such a
+//! thread never enters the kernel with its calls: it is stopped at the door, and goes on once it was served.
+//! Whatever call it does enter, its tracer has made it do.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::{Serialize, Serializer};
+
+/// `wait4`, which our program in the system makes itself to wait for the user's.
+const WAIT4: u32 = 61;
+
+/// Something that the kernel has reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// `CLOCK_MONOTONIC` in nanoseconds.
+    pub(super) time_ns: u64,
+    pub(super) cpu: u32,
+    /// The thread that ran.
+    pub(super) tid: u32,
+    /// Its process.
+    pub(super) pid: u32,
+    pub(super) what: What,
+}
+
+/// What was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// A processor goes over to another thread, if that is observed.
+    Switch { next: Option<u32>, out: Option<Out> },
+    /// A system call begins.
+    Begin(u32),
+    /// It ends.
+    End,
+    /// A thread is made.
+    Fork { tid: u32, pid: u32 },
+    /// The thread ends.
+    Gone,
+    /// A thread is woken.
+    Woken(u32),
+}
+
+/// How an observed thread was switched out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Out {
+    /// It could go on.
+    pub(super) ready: bool,
+    /// The system call that it is in, or at the door of.
+    pub(super) call: Option<u32>,
+}
+
+/// The system's processes before a run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Before {
+    /// By number: its parent, and the process that traces it.
+    pub(super) processes: HashMap<u32, (u32, Option<u32>)>,
+    /// Processes by thread.
+    pub(super) threads: HashMap<u32, u32>,
+}
+
+/// What the program does, as it sees that itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Doing {
+    /// It runs its own code.
+    Code,
+    /// It is stopped without a call: memory that is not there yet, a signal.
+    Fault,
+    /// It is in a system call, by its number.
+    Call(u32),
+}
+
+impl Doing {
+    /// In words: a call by its name.
+    pub fn name(self) -> String {
+        match self {
+            Doing::Code => "own code".to_owned(),
+            Doing::Fault => "faults and signals".to_owned(),
+            Doing::Call(number) => call_name(number),
+        }
+    }
+}
+
+impl Serialize for Doing {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.name())
+    }
+}
+
+/// The name of a system call.
+pub(super) fn call_name(number: u32) -> String {
+    let name = fettle_import::name_of_call(number.into());
+    name.map_or_else(|| format!("call {number}"), str::to_owned)
+}
+
+/// Who runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Who {
+    /// Threads of the program.
+    Program,
+    /// Those and the system's.
+    Both,
+    /// Threads of the system.
+    System,
+    /// None, though one could: other programs have the processors.
+    Ready,
+    /// None: all wait.
+    Blocked,
+}
+
+/// System calls of this kernel that the system makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct OfHost {
+    pub(super) count: f64,
+    /// While a thread runs in it.
+    pub(super) running_ns: f64,
+    /// While that is all that goes on.
+    pub(super) alone_ns: f64,
+}
+
+/// Where a run's time went.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Spent {
+    pub(super) time: BTreeMap<(Doing, Who), f64>,
+    /// Calls of the program, by number, where this kernel serves them.
+    pub(super) calls: BTreeMap<u32, f64>,
+    /// Calls of this kernel that the system made, by number.
+    pub(super) host: BTreeMap<u32, OfHost>,
+    /// Whether the system serves the program's calls, rather than this kernel.
+    pub(super) serves: bool,
+}
+
+impl Spent {
+    /// All of the time.
+    pub(super) fn total(&self) -> f64 {
+        self.time.values().sum()
+    }
+}
+
+/// What it means that a thread is switched out though it could not go on by itself, and in no call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Door {
+    /// It was stopped after a call that it did enter.
+    after_call: bool,
+    /// It enters the call that it was stopped for.
+    enters: bool,
+    /// It goes on to a call that it enters.
+    leads: bool,
+}
+
+#[derive(Debug)]
+struct Thread {
+    pid: u32,
+    doing: Doing,
+    /// In a call of this kernel.
+    entered: Option<u32>,
+    keeps: bool,
+    gone: bool,
+}
+
+struct State {
+    threads: HashMap<u32, Thread>,
+    running: HashMap<u32, u32>,
+    ready: HashSet<u32>,
+    /// The program's processes.
+    program: HashSet<u32>,
+    /// New children of this process are the program's.
+    maker: Option<u32>,
+    /// The program's threads that do not run, in the order in which they stopped.
+    stopped: Vec<u32>,
+    serves: bool,
+    spent: Spent,
+}
+
+/// Divides the time from `begin_ns`, when our thread ran on the processor `from`, to `end_ns`. Entries are in
+/// order of time. `None` if that thread is not known.
+pub(super) fn account(
+    entries: &[Entry],
+    before: &Before,
+    from: u32,
+    [begin_ns, end_ns]: [f64; 2],
+) -> Option<Spent> {
+    let begun = entries.partition_point(|entry| (entry.time_ns as f64) <= begin_ns);
+    let is_switch = |entry: &&Entry| entry.cpu == from && matches!(entry.what, What::Switch { .. });
+    let last = entries[..begun].iter().rev().find(is_switch)?;
+    let What::Switch { next: Some(own), .. } = last.what else { return None };
+    let own_pid = *before.threads.get(&own)?;
+    let inside = &entries[begun..];
+    let is_wait = |entry: &Entry| entry.tid == own && entry.what == What::Begin(WAIT4);
+    let serves = !inside.iter().any(is_wait);
+    let mut state = State::new(before, own_pid, serves);
+    let doors = doors(entries);
+    let mut at = begin_ns;
+    for (number, (entry, door)) in entries.iter().zip(&doors).enumerate() {
+        if number >= begun {
+            let time = (entry.time_ns as f64).clamp(at, end_ns);
+            state.pass(time - at);
+            at = time;
+            if entry.time_ns as f64 >= end_ns {
+                break;
+            }
+            state.count(entry);
+        }
+        state.take(entry, *door);
+    }
+    state.pass(end_ns - at);
+    state.spent.serves = serves;
+    Some(state.spent)
+}
+
+/// What each switch of a thread means, by what the thread does before and after.
+fn doors(entries: &[Entry]) -> Vec<Door> {
+    let mut doors = vec![Door::default(); entries.len()];
+    // What each thread did last, of its own.
+    let mut last: HashMap<u32, usize> = HashMap::new();
+    for (number, entry) in entries.iter().enumerate() {
+        let before = last.get(&entry.tid).copied();
+        match entry.what {
+            What::Switch { out: Some(Out { ready: false, .. }), .. } => {
+                let after_call = before.is_some_and(|at| entries[at].what == What::End);
+                doors[number].after_call = after_call;
+            }
+            What::Begin(call) => {
+                if let Some(before) = before
+                    && let What::Switch { out: Some(out), .. } = entries[before].what
+                {
+                    doors[before].enters = out.call == Some(call);
+                    doors[before].leads = true;
+                }
+            }
+            What::End => {}
+            _ => continue,
+        }
+        last.insert(entry.tid, number);
+    }
+    // A tracer stops its thread at the door of a call that it has it make.
+    let mut enters: HashMap<u32, bool> = HashMap::new();
+    for (number, entry) in entries.iter().enumerate().rev() {
+        match entry.what {
+            What::Switch { out: Some(Out { ready: false, .. }), .. } => {
+                doors[number].leads |= enters.get(&entry.tid).copied().unwrap_or(false);
+                enters.insert(entry.tid, doors[number].enters);
+            }
+            What::Begin(_) | What::End => {
+                enters.insert(entry.tid, false);
+            }
+            _ => {}
+        }
+    }
+    doors
+}
+
+impl State {
+    fn new(before: &Before, own_pid: u32, serves: bool) -> State {
+        let mut program = HashSet::from([own_pid]);
+        let own = before.processes.get(&own_pid).copied();
+        let is_traced = |pid: &u32| before.processes.get(pid).is_some_and(|p| p.1.is_some());
+        let maker = own.filter(|(_, tracer)| serves && tracer.is_some()).map(|(parent, _)| parent);
+        if maker.is_some() {
+            program.extend(before.processes.keys().copied().filter(is_traced));
+        }
+        let threads = before.threads.iter().map(|(tid, pid)| (*tid, Thread::new(*pid)));
+        State {
+            threads: threads.collect(),
+            running: HashMap::new(),
+            ready: HashSet::new(),
+            program,
+            maker,
+            stopped: Vec::new(),
+            serves,
+            spent: Spent::default(),
+        }
+    }
+
+    fn is_programs(&self, tid: u32) -> bool {
+        self.threads.get(&tid).is_some_and(|thread| self.program.contains(&thread.pid))
+    }
+
+    /// Time passes.
+    fn pass(&mut self, ns: f64) {
+        if ns <= 0.0 {
+            return;
+        }
+        let (own, others): (Vec<u32>, Vec<u32>) =
+            self.running.values().copied().partition(|tid| self.is_programs(*tid));
+        let who = match (own.is_empty(), others.is_empty()) {
+            (false, true) => Who::Program,
+            (false, false) => Who::Both,
+            (true, false) => Who::System,
+            (true, true) if self.ready.is_empty() => Who::Blocked,
+            (true, true) => Who::Ready,
+        };
+        let doing = |tid: &u32| self.threads.get(tid).map_or(Doing::Code, |thread| thread.doing);
+        let doings: Vec<Doing> = match own.is_empty() {
+            // What was stopped last is what all wait for.
+            true => vec![self.stopped.last().map_or(Doing::Code, doing)],
+            false => own.iter().map(doing).collect(),
+        };
+        for doing in &doings {
+            *self.spent.time.entry((*doing, who)).or_default() += ns / doings.len() as f64;
+        }
+        for tid in &others {
+            let Some(call) = self.threads.get(tid).and_then(|thread| thread.entered) else {
+                continue;
+            };
+            let host = self.spent.host.entry(call).or_default();
+            host.running_ns += ns;
+            host.alone_ns += if own.is_empty() { ns / others.len() as f64 } else { 0.0 };
+        }
+    }
+
+    /// Counts calls.
+    fn count(&mut self, entry: &Entry) {
+        let own = self.is_programs(entry.tid);
+        match entry.what {
+            What::Begin(call) if !own => self.spent.host.entry(call).or_default().count += 1.0,
+            What::Begin(call) if !self.serves => {
+                *self.spent.calls.entry(call).or_default() += 1.0;
+            }
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, entry: &Entry, door: Door) {
+        match entry.what {
+            What::Switch { next, out } => {
+                if let Some(out) = out {
+                    self.switched_out(entry, out, door);
+                }
+                self.switched_in(entry.cpu, next);
+            }
+            What::Begin(call) => {
+                let is_errand = self.serves && self.is_programs(entry.tid);
+                let thread = self.thread(entry.tid, entry.pid);
+                thread.entered = Some(call);
+                if !is_errand {
+                    thread.doing = Doing::Call(call);
+                }
+            }
+            What::End => {
+                let is_errand = self.serves && self.is_programs(entry.tid);
+                let thread = self.thread(entry.tid, entry.pid);
+                thread.entered = None;
+                if !is_errand {
+                    thread.doing = Doing::Code;
+                }
+            }
+            What::Fork { tid, pid } => {
+                let is_programs = self.program.contains(&entry.pid)
+                    || (self.maker == Some(entry.pid) && pid != entry.pid);
+                if is_programs {
+                    self.program.insert(pid);
+                }
+                self.threads.insert(tid, Thread::new(pid));
+                self.ready.insert(tid);
+            }
+            What::Gone => self.thread(entry.tid, entry.pid).gone = true,
+            What::Woken(tid) => {
+                if self.threads.get(&tid).is_some_and(|thread| !thread.gone)
+                    && !self.running.values().any(|running| *running == tid)
+                {
+                    self.ready.insert(tid);
+                }
+            }
+        }
+    }
+
+    fn switched_out(&mut self, entry: &Entry, out: Out, door: Door) {
+        self.running.remove(&entry.cpu);
+        let serves = self.serves;
+        let thread = self.thread(entry.tid, entry.pid);
+        if thread.gone {
+            self.threads.remove(&entry.tid);
+            self.stopped.retain(|tid| *tid != entry.tid);
+            self.ready.remove(&entry.tid);
+            return;
+        }
+        if out.ready || thread.entered.is_some() {
+            thread.keeps = true;
+        } else {
+            let is_errand = serves && (door.enters || door.after_call);
+            thread.keeps = door.enters || (serves && door.leads);
+            if !is_errand || thread.doing == Doing::Code {
+                thread.doing = out.call.map_or(Doing::Fault, Doing::Call);
+            }
+        }
+        if out.ready {
+            self.ready.insert(entry.tid);
+        }
+        if self.is_programs(entry.tid) {
+            self.stopped.retain(|tid| *tid != entry.tid);
+            self.stopped.push(entry.tid);
+        }
+    }
+
+    fn switched_in(&mut self, cpu: u32, next: Option<u32>) {
+        let Some(tid) = next else {
+            self.running.remove(&cpu);
+            return;
+        };
+        self.running.insert(cpu, tid);
+        self.ready.remove(&tid);
+        self.stopped.retain(|stopped| *stopped != tid);
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && thread.entered.is_none()
+            && !thread.keeps
+        {
+            thread.doing = Doing::Code;
+        }
+    }
+
+    fn thread(&mut self, tid: u32, pid: u32) -> &mut Thread {
+        self.threads.entry(tid).or_insert_with(|| Thread::new(pid))
+    }
+}
+
+impl Thread {
+    fn new(pid: u32) -> Thread {
+        Thread { pid, doing: Doing::Code, entered: None, keeps: false, gone: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGENT: u32 = 10;
+    const CHILD: u32 = 11;
+    const TRACER: u32 = 20;
+    const READ: u32 = 0;
+    const MMAP: u32 = 9;
+
+    fn entry(time_ns: u64, tid: u32, what: What) -> Entry {
+        Entry { time_ns, cpu: 0, tid, pid: tid, what }
+    }
+
+    /// A thread gives the processor to another; `call` is what it stops in, or `None` if it could go on.
+    fn switch(time_ns: u64, from: u32, stop: Option<Option<u32>>, to: u32) -> Entry {
+        let out = Out { ready: stop.is_none(), call: stop.flatten() };
+        let next = (to != 0).then_some(to);
+        let out = (from != 0).then_some(out);
+        entry(time_ns, from, What::Switch { next, out })
+    }
+
+    fn before(tracer: Option<u32>) -> Before {
+        Before {
+            processes: HashMap::from([(AGENT, (TRACER, tracer)), (TRACER, (1, None))]),
+            threads: HashMap::from([(AGENT, AGENT), (TRACER, TRACER)]),
+        }
+    }
+
+    #[test]
+    fn a_program_that_this_kernel_serves() {
+        let entries = [
+            switch(90, 0, None, AGENT),
+            entry(110, AGENT, What::Fork { tid: CHILD, pid: CHILD }),
+            entry(120, AGENT, What::Begin(WAIT4)),
+            switch(130, AGENT, Some(Some(WAIT4)), CHILD),
+            entry(150, CHILD, What::Begin(READ)),
+            switch(155, CHILD, Some(Some(READ)), 0),
+            entry(175, 0, What::Woken(CHILD)),
+            switch(180, 0, None, CHILD),
+            entry(185, CHILD, What::End),
+            entry(190, CHILD, What::Gone),
+            switch(195, CHILD, Some(None), AGENT),
+            entry(197, AGENT, What::End),
+        ];
+        let found = account(&entries, &before(None), 0, [100.0, 200.0]).unwrap();
+        let time = |doing, who| found.time.get(&(doing, who)).copied().unwrap_or(0.0);
+        assert!(!found.serves);
+        assert_eq!(time(Doing::Call(READ), Who::Program), 10.0);
+        assert_eq!(time(Doing::Call(READ), Who::Blocked), 20.0);
+        assert_eq!(time(Doing::Call(READ), Who::Ready), 5.0);
+        assert_eq!(time(Doing::Call(WAIT4), Who::Program), 12.0);
+        assert_eq!((found.total(), found.calls[&READ]), (100.0, 1.0));
+        assert_eq!(account(&entries, &before(None), 1, [100.0, 200.0]), None);
+    }
+
+    #[test]
+    fn a_call_that_a_tracer_serves_and_makes_another_for() {
+        let entries = [
+            switch(90, 0, None, AGENT),
+            switch(110, AGENT, Some(Some(READ)), TRACER),
+            // Its tracer has it map memory, and stops it before and after that.
+            entry(120, TRACER, What::Begin(WAIT4)),
+            switch(130, TRACER, Some(Some(WAIT4)), AGENT),
+            switch(140, AGENT, Some(Some(MMAP)), TRACER),
+            switch(150, TRACER, Some(Some(WAIT4)), AGENT),
+            entry(151, AGENT, What::Begin(MMAP)),
+            entry(159, AGENT, What::End),
+            switch(160, AGENT, Some(Some(MMAP)), TRACER),
+            switch(180, TRACER, Some(Some(WAIT4)), AGENT),
+            switch(190, AGENT, Some(None), TRACER),
+        ];
+        let found = account(&entries, &before(Some(TRACER)), 0, [100.0, 200.0]).unwrap();
+        let time = |doing, who| found.time.get(&(doing, who)).copied().unwrap_or(0.0);
+        assert!(found.serves);
+        assert_eq!(time(Doing::Call(READ), Who::System), 50.0);
+        assert_eq!(time(Doing::Call(READ), Who::Program), 20.0);
+        assert_eq!(time(Doing::Code, Who::Program), 20.0);
+        assert_eq!(time(Doing::Fault, Who::System), 10.0);
+        assert_eq!(found.total(), 100.0);
+        assert_eq!(found.host[&WAIT4].count, 1.0);
+    }
+}
