@@ -187,7 +187,10 @@ pub(super) fn account(
     let is_switch = |entry: &&Entry| entry.cpu == from && matches!(entry.what, What::Switch { .. });
     let last = entries[..begun].iter().rev().find(is_switch)?;
     let What::Switch { next: Some(own), .. } = last.what else { return None };
-    let own_pid = *before.threads.get(&own)?;
+    // A system may have started the thread only now.
+    let started = || entries.iter().find(|entry| entry.tid == own).map(|entry| entry.pid);
+    let own_pid = before.threads.get(&own).copied().or_else(started)?;
+    before.processes.get(&own_pid)?;
     let inside = &entries[begun..];
     let is_wait = |entry: &Entry| entry.tid == own && entry.what == What::Begin(WAIT4);
     let serves = !inside.iter().any(is_wait);

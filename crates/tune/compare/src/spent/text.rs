@@ -128,10 +128,10 @@ fn over(native: &SpentOn, system: &SpentOn, most: usize, terminal: Terminal, out
     table.render(terminal, out);
 }
 
-/// How many, and the time of each.
+/// How many, and the time of each; nothing where that is not known.
 fn counted(call: Option<&CallSpent>) -> [String; 2] {
     let Some((call, count)) = call.and_then(|call| Some((call, call.count?))) else {
-        return [call.map_or(String::new(), |call| time(call.ns)), String::new()];
+        return [String::new(), String::new()];
     };
     [number(count), if count > 0.0 { time(call.ns / count) } else { String::new() }]
 }
