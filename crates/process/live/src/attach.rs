@@ -283,7 +283,7 @@ impl Tracer<'_> {
             rounds += 1;
             priority::pause(rounds);
         }
-        if let Some(tid) = sharing_child(pid, &stopped) {
+        if let Some(tid) = sharing_child(pid, stopped.iter().map(|(tid, _)| *tid)) {
             return Ok(Err(Stuck { tid, starved: false, paused_for: begun.elapsed() }));
         }
         Ok(Ok(stopped.into_iter().filter_map(|(tid, since)| Thread::look(tid, since)).collect()))

@@ -31,6 +31,7 @@ compile_error!("fettle-live knows Linux on x86-64 only");
 
 mod attach;
 mod auxv;
+mod births;
 mod caller;
 mod change;
 mod claim;

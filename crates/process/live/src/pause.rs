@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use fettle_types::{Pid, Tid};
 
+use crate::births::{Births, Born};
 use crate::error::LiveError;
 use crate::follower::{Ask, Follower};
 use crate::maps::{self, LiveAddr};
@@ -377,8 +378,7 @@ impl<'a> Paused<'a> {
             Who::Working => gather_working(&mut gathering),
         };
         let stuck = match gathered {
-            Ok(()) if who != Who::All => None,
-            Ok(()) => sharing_child(process.pid(), &gathering.stopped).map(|tid| (tid, false)),
+            Ok(()) => None,
             Err(Failure::Stuck(tid, starved)) => Some((tid, starved)),
             Err(error) => return Err(error),
         };
@@ -479,9 +479,16 @@ fn set_gs_base(pid: Pid, thread: &mut Thread, base: u64) -> Result<(), LiveError
     Ok(())
 }
 
-/// Stops every thread of a process.
+/// Stops every thread of a process. What is read of each is read before the first one stops.
 fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure> {
+    let pid = gathering.process.pid();
+    let sharing = |threads: &HashSet<Tid>| match sharing_child(pid, threads.iter().copied()) {
+        Some(tid) => Err(Failure::Stuck(tid, false)),
+        None => Ok(()),
+    };
+    let mut before = Births::now();
     let (mut sleeping, mut running) = gathering.seize_new()?;
+    sharing(&gathering.known)?;
     loop {
         // Threads that sleep lose nothing by waiting for others. But one that runs may be waiting
         // for a processor itself, and while only that one is asked no stopped thread waits for it.
@@ -491,7 +498,14 @@ fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure
             gathering.stop(threads)?;
         }
         // Only running threads create others.
+        match before.of(pid) {
+            Born::Nothing => return Ok(()),
+            Born::Sharing(tid) => return Err(Failure::Stuck(tid, false)),
+            Born::Perhaps => {}
+        }
+        before = Births::now();
         (sleeping, running) = gathering.seize_new()?;
+        sharing(&gathering.known)?;
         if sleeping.is_empty() && running.is_empty() {
             return Ok(());
         }
@@ -601,14 +615,14 @@ fn next_stop(tid: Option<Tid>) -> Result<Option<(Tid, Settled)>, LiveError> {
 }
 
 /// A child that runs in the memory of these threads, and is not stopped with them.
-pub(crate) fn sharing_child(pid: Pid, threads: &[(Tid, Instant)]) -> Option<Tid> {
-    threads.iter().find_map(|(tid, _)| {
+pub(crate) fn sharing_child(pid: Pid, threads: impl IntoIterator<Item = Tid>) -> Option<Tid> {
+    threads.into_iter().find_map(|tid| {
         let list = format!("/proc/{pid}/task/{tid}/children");
         let list = maps::read_proc(&list).unwrap_or_default();
         let mut children = std::str::from_utf8(&list).unwrap_or("").split_ascii_whitespace();
         children.find_map(|child| {
             let child = child.parse::<Pid>().ok()?.first_thread();
-            (ptrace::same_memory(*tid, child) == Some(true)).then_some(child)
+            (ptrace::same_memory(tid, child) == Some(true)).then_some(child)
         })
     })
 }

@@ -440,6 +440,11 @@ pub(crate) fn tasks(pid: Pid) -> Result<Vec<Tid>, LiveError> {
     Ok(folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
+/// Whether a process has this thread.
+pub(crate) fn has_task(pid: Pid, tid: Tid) -> bool {
+    std::fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(true)
+}
+
 /// Whether a process has ended, or is a zombie whose threads have all ended: others may live on
 /// after the first. One that cannot be seen has not.
 pub fn has_ended(pid: Pid) -> bool {
