@@ -3,7 +3,7 @@
 //!
 //! The threads that the program's code runs in are known by one of them, which begins the run: they descend
 //! from it, or, where a tracer serves their calls (User-Mode Linux, gVisor), they are what is traced. Such a
-//! thread never enters the kernel with its calls: it is stopped at the door, and goes on once it was served.
+//! thread never enters the kernel with its calls: it is stopped at the entry, and goes on once it was served.
 //! Whatever call it does enter, its tracer has made it do.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,9 +20,9 @@ pub(super) struct Entry {
     pub(super) time_ns: u64,
     pub(super) cpu: u32,
     /// The thread that ran.
-    pub(super) tid: u32,
+    pub(super) task: u32,
     /// Its process.
-    pub(super) pid: u32,
+    pub(super) process: u32,
     pub(super) what: What,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum What {
     /// It ends.
     End,
     /// A thread is made.
-    Fork { tid: u32, pid: u32 },
+    Fork { task: u32, process: u32 },
     /// The thread ends.
     Gone,
     /// A thread is woken.
@@ -48,7 +48,7 @@ pub(super) enum What {
 pub(super) struct Out {
     /// It could go on.
     pub(super) ready: bool,
-    /// The system call that it is in, or at the door of.
+    /// The system call that it is in, or at the entry of.
     pub(super) call: Option<u32>,
 }
 
@@ -142,7 +142,7 @@ impl Spent {
 
 /// What it means that a thread is switched out though it could not go on by itself, and in no call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Door {
+struct Halt {
     /// It was stopped after a call that it did enter.
     after_call: bool,
     /// It enters the call that it was stopped for.
@@ -153,7 +153,7 @@ struct Door {
 
 #[derive(Debug)]
 struct Thread {
-    pid: u32,
+    process: u32,
     doing: Doing,
     /// In a call of this kernel.
     entered: Option<u32>,
@@ -188,16 +188,16 @@ pub(super) fn account(
     let last = entries[..begun].iter().rev().find(is_switch)?;
     let What::Switch { next: Some(own), .. } = last.what else { return None };
     // A system may have started the thread only now.
-    let started = || entries.iter().find(|entry| entry.tid == own).map(|entry| entry.pid);
-    let own_pid = before.threads.get(&own).copied().or_else(started)?;
-    before.processes.get(&own_pid)?;
+    let started = || entries.iter().find(|entry| entry.task == own).map(|entry| entry.process);
+    let own_process = before.threads.get(&own).copied().or_else(started)?;
+    before.processes.get(&own_process)?;
     let inside = &entries[begun..];
-    let is_wait = |entry: &Entry| entry.tid == own && entry.what == What::Begin(WAIT4);
+    let is_wait = |entry: &Entry| entry.task == own && entry.what == What::Begin(WAIT4);
     let serves = !inside.iter().any(is_wait);
-    let mut state = State::new(before, own_pid, serves);
-    let doors = doors(entries);
+    let mut state = State::new(before, own_process, serves);
+    let halts = halts(entries);
     let mut at = begin_ns;
-    for (number, (entry, door)) in entries.iter().zip(&doors).enumerate() {
+    for (number, (entry, halt)) in entries.iter().zip(&halts).enumerate() {
         if number >= begun {
             let time = (entry.time_ns as f64).clamp(at, end_ns);
             state.pass(time - at);
@@ -207,7 +207,7 @@ pub(super) fn account(
             }
             state.count(entry);
         }
-        state.take(entry, *door);
+        state.take(entry, *halt);
     }
     state.pass(end_ns - at);
     state.spent.serves = serves;
@@ -215,57 +215,58 @@ pub(super) fn account(
 }
 
 /// What each switch of a thread means, by what the thread does before and after.
-fn doors(entries: &[Entry]) -> Vec<Door> {
-    let mut doors = vec![Door::default(); entries.len()];
+fn halts(entries: &[Entry]) -> Vec<Halt> {
+    let mut halts = vec![Halt::default(); entries.len()];
     // What each thread did last, of its own.
     let mut last: HashMap<u32, usize> = HashMap::new();
     for (number, entry) in entries.iter().enumerate() {
-        let before = last.get(&entry.tid).copied();
+        let before = last.get(&entry.task).copied();
         match entry.what {
             What::Switch { out: Some(Out { ready: false, .. }), .. } => {
                 let after_call = before.is_some_and(|at| entries[at].what == What::End);
-                doors[number].after_call = after_call;
+                halts[number].after_call = after_call;
             }
             What::Begin(call) => {
                 if let Some(before) = before
                     && let What::Switch { out: Some(out), .. } = entries[before].what
                 {
-                    doors[before].enters = out.call == Some(call);
-                    doors[before].leads = true;
+                    halts[before].enters = out.call == Some(call);
+                    halts[before].leads = true;
                 }
             }
             What::End => {}
             _ => continue,
         }
-        last.insert(entry.tid, number);
+        last.insert(entry.task, number);
     }
-    // A tracer stops its thread at the door of a call that it has it make.
+    // A tracer stops its thread at the entry of a call that it has it make.
     let mut enters: HashMap<u32, bool> = HashMap::new();
     for (number, entry) in entries.iter().enumerate().rev() {
         match entry.what {
             What::Switch { out: Some(Out { ready: false, .. }), .. } => {
-                doors[number].leads |= enters.get(&entry.tid).copied().unwrap_or(false);
-                enters.insert(entry.tid, doors[number].enters);
+                halts[number].leads |= enters.get(&entry.task).copied().unwrap_or(false);
+                enters.insert(entry.task, halts[number].enters);
             }
             What::Begin(_) | What::End => {
-                enters.insert(entry.tid, false);
+                enters.insert(entry.task, false);
             }
             _ => {}
         }
     }
-    doors
+    halts
 }
 
 impl State {
-    fn new(before: &Before, own_pid: u32, serves: bool) -> State {
-        let mut program = HashSet::from([own_pid]);
-        let own = before.processes.get(&own_pid).copied();
-        let is_traced = |pid: &u32| before.processes.get(pid).is_some_and(|p| p.1.is_some());
+    fn new(before: &Before, own_process: u32, serves: bool) -> State {
+        let mut program = HashSet::from([own_process]);
+        let own = before.processes.get(&own_process).copied();
+        let is_traced =
+            |process: &u32| before.processes.get(process).is_some_and(|p| p.1.is_some());
         let maker = own.filter(|(_, tracer)| serves && tracer.is_some()).map(|(parent, _)| parent);
         if maker.is_some() {
             program.extend(before.processes.keys().copied().filter(is_traced));
         }
-        let threads = before.threads.iter().map(|(tid, pid)| (*tid, Thread::new(*pid)));
+        let threads = before.threads.iter().map(|(task, process)| (*task, Thread::new(*process)));
         State {
             threads: threads.collect(),
             running: HashMap::new(),
@@ -278,8 +279,8 @@ impl State {
         }
     }
 
-    fn is_programs(&self, tid: u32) -> bool {
-        self.threads.get(&tid).is_some_and(|thread| self.program.contains(&thread.pid))
+    fn is_programs(&self, task: u32) -> bool {
+        self.threads.get(&task).is_some_and(|thread| self.program.contains(&thread.process))
     }
 
     /// Time passes.
@@ -288,7 +289,7 @@ impl State {
             return;
         }
         let (own, others): (Vec<u32>, Vec<u32>) =
-            self.running.values().copied().partition(|tid| self.is_programs(*tid));
+            self.running.values().copied().partition(|task| self.is_programs(*task));
         let who = match (own.is_empty(), others.is_empty()) {
             (false, true) => Who::Program,
             (false, false) => Who::Both,
@@ -296,17 +297,17 @@ impl State {
             (true, true) if self.ready.is_empty() => Who::Blocked,
             (true, true) => Who::Ready,
         };
-        let doing = |tid: &u32| self.threads.get(tid).map_or(Doing::Code, |thread| thread.doing);
-        let doings: Vec<Doing> = match own.is_empty() {
+        let doing = |task: &u32| self.threads.get(task).map_or(Doing::Code, |thread| thread.doing);
+        let activities: Vec<Doing> = match own.is_empty() {
             // What was stopped last is what all wait for.
             true => vec![self.stopped.last().map_or(Doing::Code, doing)],
             false => own.iter().map(doing).collect(),
         };
-        for doing in &doings {
-            *self.spent.time.entry((*doing, who)).or_default() += ns / doings.len() as f64;
+        for doing in &activities {
+            *self.spent.time.entry((*doing, who)).or_default() += ns / activities.len() as f64;
         }
-        for tid in &others {
-            let Some(call) = self.threads.get(tid).and_then(|thread| thread.entered) else {
+        for task in &others {
+            let Some(call) = self.threads.get(task).and_then(|thread| thread.entered) else {
                 continue;
             };
             let host = self.spent.host.entry(call).or_default();
@@ -317,7 +318,7 @@ impl State {
 
     /// Counts calls.
     fn count(&mut self, entry: &Entry) {
-        let own = self.is_programs(entry.tid);
+        let own = self.is_programs(entry.task);
         match entry.what {
             What::Begin(call) if !own => self.spent.host.entry(call).or_default().count += 1.0,
             What::Begin(call) if !self.serves => {
@@ -327,87 +328,87 @@ impl State {
         }
     }
 
-    fn take(&mut self, entry: &Entry, door: Door) {
+    fn take(&mut self, entry: &Entry, halt: Halt) {
         match entry.what {
             What::Switch { next, out } => {
                 if let Some(out) = out {
-                    self.switched_out(entry, out, door);
+                    self.switched_out(entry, out, halt);
                 }
                 self.switched_in(entry.cpu, next);
             }
             What::Begin(call) => {
-                let is_errand = self.serves && self.is_programs(entry.tid);
-                let thread = self.thread(entry.tid, entry.pid);
+                let is_errand = self.serves && self.is_programs(entry.task);
+                let thread = self.thread(entry.task, entry.process);
                 thread.entered = Some(call);
                 if !is_errand {
                     thread.doing = Doing::Call(call);
                 }
             }
             What::End => {
-                let is_errand = self.serves && self.is_programs(entry.tid);
-                let thread = self.thread(entry.tid, entry.pid);
+                let is_errand = self.serves && self.is_programs(entry.task);
+                let thread = self.thread(entry.task, entry.process);
                 thread.entered = None;
                 if !is_errand {
                     thread.doing = Doing::Code;
                 }
             }
-            What::Fork { tid, pid } => {
-                let is_programs = self.program.contains(&entry.pid)
-                    || (self.maker == Some(entry.pid) && pid != entry.pid);
+            What::Fork { task, process } => {
+                let is_programs = self.program.contains(&entry.process)
+                    || (self.maker == Some(entry.process) && process != entry.process);
                 if is_programs {
-                    self.program.insert(pid);
+                    self.program.insert(process);
                 }
-                self.threads.insert(tid, Thread::new(pid));
-                self.ready.insert(tid);
+                self.threads.insert(task, Thread::new(process));
+                self.ready.insert(task);
             }
-            What::Gone => self.thread(entry.tid, entry.pid).gone = true,
-            What::Woken(tid) => {
-                if self.threads.get(&tid).is_some_and(|thread| !thread.gone)
-                    && !self.running.values().any(|running| *running == tid)
+            What::Gone => self.thread(entry.task, entry.process).gone = true,
+            What::Woken(task) => {
+                if self.threads.get(&task).is_some_and(|thread| !thread.gone)
+                    && !self.running.values().any(|running| *running == task)
                 {
-                    self.ready.insert(tid);
+                    self.ready.insert(task);
                 }
             }
         }
     }
 
-    fn switched_out(&mut self, entry: &Entry, out: Out, door: Door) {
+    fn switched_out(&mut self, entry: &Entry, out: Out, halt: Halt) {
         self.running.remove(&entry.cpu);
         let serves = self.serves;
-        let thread = self.thread(entry.tid, entry.pid);
+        let thread = self.thread(entry.task, entry.process);
         if thread.gone {
-            self.threads.remove(&entry.tid);
-            self.stopped.retain(|tid| *tid != entry.tid);
-            self.ready.remove(&entry.tid);
+            self.threads.remove(&entry.task);
+            self.stopped.retain(|task| *task != entry.task);
+            self.ready.remove(&entry.task);
             return;
         }
         if out.ready || thread.entered.is_some() {
             thread.keeps = true;
         } else {
-            let is_errand = serves && (door.enters || door.after_call);
-            thread.keeps = door.enters || (serves && door.leads);
+            let is_errand = serves && (halt.enters || halt.after_call);
+            thread.keeps = halt.enters || (serves && halt.leads);
             if !is_errand || thread.doing == Doing::Code {
                 thread.doing = out.call.map_or(Doing::Fault, Doing::Call);
             }
         }
         if out.ready {
-            self.ready.insert(entry.tid);
+            self.ready.insert(entry.task);
         }
-        if self.is_programs(entry.tid) {
-            self.stopped.retain(|tid| *tid != entry.tid);
-            self.stopped.push(entry.tid);
+        if self.is_programs(entry.task) {
+            self.stopped.retain(|task| *task != entry.task);
+            self.stopped.push(entry.task);
         }
     }
 
     fn switched_in(&mut self, cpu: u32, next: Option<u32>) {
-        let Some(tid) = next else {
+        let Some(task) = next else {
             self.running.remove(&cpu);
             return;
         };
-        self.running.insert(cpu, tid);
-        self.ready.remove(&tid);
-        self.stopped.retain(|stopped| *stopped != tid);
-        if let Some(thread) = self.threads.get_mut(&tid)
+        self.running.insert(cpu, task);
+        self.ready.remove(&task);
+        self.stopped.retain(|stopped| *stopped != task);
+        if let Some(thread) = self.threads.get_mut(&task)
             && thread.entered.is_none()
             && !thread.keeps
         {
@@ -415,14 +416,14 @@ impl State {
         }
     }
 
-    fn thread(&mut self, tid: u32, pid: u32) -> &mut Thread {
-        self.threads.entry(tid).or_insert_with(|| Thread::new(pid))
+    fn thread(&mut self, task: u32, process: u32) -> &mut Thread {
+        self.threads.entry(task).or_insert_with(|| Thread::new(process))
     }
 }
 
 impl Thread {
-    fn new(pid: u32) -> Thread {
-        Thread { pid, doing: Doing::Code, entered: None, keeps: false, gone: false }
+    fn new(process: u32) -> Thread {
+        Thread { process, doing: Doing::Code, entered: None, keeps: false, gone: false }
     }
 }
 
@@ -436,8 +437,8 @@ mod tests {
     const READ: u32 = 0;
     const MMAP: u32 = 9;
 
-    fn entry(time_ns: u64, tid: u32, what: What) -> Entry {
-        Entry { time_ns, cpu: 0, tid, pid: tid, what }
+    fn entry(time_ns: u64, task: u32, what: What) -> Entry {
+        Entry { time_ns, cpu: 0, task, process: task, what }
     }
 
     /// A thread gives the processor to another; `call` is what it stops in, or `None` if it could go on.
@@ -459,7 +460,7 @@ mod tests {
     fn a_program_that_this_kernel_serves() {
         let entries = [
             switch(90, 0, None, AGENT),
-            entry(110, AGENT, What::Fork { tid: CHILD, pid: CHILD }),
+            entry(110, AGENT, What::Fork { task: CHILD, process: CHILD }),
             entry(120, AGENT, What::Begin(WAIT4)),
             switch(130, AGENT, Some(Some(WAIT4)), CHILD),
             entry(150, CHILD, What::Begin(READ)),

@@ -102,12 +102,12 @@ fn read(cpu: u32, raw: &raw::Record<'_>) -> Option<Entry> {
         },
         Kind::Call if raw.flags != 0 => What::Begin(raw.number),
         Kind::Call => What::End,
-        Kind::Fork => What::Fork { tid: raw.word(0) as u32, pid: raw.word(1) as u32 },
+        Kind::Fork => What::Fork { task: raw.word(0) as u32, process: raw.word(1) as u32 },
         Kind::Exit => What::Gone,
         Kind::Wake => What::Woken(raw.number),
         _ => return None,
     };
-    Some(Entry { time_ns: raw.time_ns, cpu, tid: raw.tid, pid: raw.pid, what })
+    Some(Entry { time_ns: raw.time_ns, cpu, task: raw.tid, process: raw.pid, what })
 }
 
 /// The processes as they are now.
