@@ -74,6 +74,9 @@ pub struct CompareArgs {
     /// With --why: let each system use all processors, instead of one
     #[arg(long, requires = "why")]
     spread: bool,
+    /// With --why: show how many calls took how long, not the means alone
+    #[arg(long, requires = "why")]
+    distribution: bool,
     /// With --why: write a trace of each operation on each system into this folder, for
     /// `fettle requests --schema hosted`
     #[arg(long, value_name = "DIR", requires = "why")]
@@ -227,7 +230,10 @@ fn why(
     output::clear_progress();
     output::print(&match args.json {
         true => json(&found)?,
-        false => fettle_compare::why_text(&found, output::terminal(args.no_color)),
+        false => {
+            let terminal = output::terminal(args.no_color);
+            fettle_compare::why_text(&found, args.distribution, terminal)
+        }
     })?;
     Ok(ExitCode::from(u8::from(!found.skipped.is_empty())))
 }
@@ -243,9 +249,9 @@ fn spent(
     tools: Tools,
     stop: &AtomicBool,
 ) -> anyhow::Result<ExitCode> {
-    if args.spread || args.traces.is_some() {
+    if args.spread || args.distribution || args.traces.is_some() {
         bail!(
-            "--spread and --traces are of operations; a program has all processors unless --hold is given"
+            "--spread, --distribution and --traces are of operations; a program has all processors unless --hold is given"
         );
     }
     let options = SpentOptions {

@@ -39,4 +39,4 @@ pub use spent::{
 };
 pub use system::{Observer, System, Tools};
 pub use text::{text, text_by_system};
-pub use why::{CallOn, Explained, HostCall, Step, StepTime, Why, WhyOptions, why, why_text};
+pub use why::{Bin, CallOn, Explained, HostCall, Step, StepTime, Why, WhyOptions, why, why_text};

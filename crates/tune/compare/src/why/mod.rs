@@ -9,6 +9,7 @@
 //! looked at, is measured natively in the same run and subtracted. So the steps of observed calls can be
 //! held against the time of calls that were not observed, which [`CallOn::off`] does.
 
+mod distribution;
 mod steps;
 mod text;
 mod trace;
@@ -31,6 +32,7 @@ use crate::folder::Folder;
 use crate::processes::{self, Orphans};
 use crate::result::Skipped;
 use crate::system::{System, Tools};
+pub use distribution::Bin;
 pub(crate) use steps::trimmed;
 use steps::{Call, Steps};
 pub use steps::{HostCall, Step};
@@ -114,6 +116,8 @@ pub struct CallOn {
     /// Of calls that were not observed: the shortest, a tenth, half, nine tenths, 99 % and all took at most so
     /// long, in nanoseconds.
     pub quantiles_ns: [f64; 6],
+    /// Of calls that were not observed: how many took how long.
+    pub distribution: Vec<Bin>,
     /// Of observed calls.
     pub observed_ns: f64,
     /// Records of a call.
@@ -405,6 +409,7 @@ fn call_on(system: String, turns: &Turns, cost: Cost) -> Option<CallOn> {
         ns: steps::mean_of_times(&turns.plain)?,
         quantiles_ns: [0.0, 0.1, 0.5, 0.9, 0.99, 1.0]
             .map(|q| fettle_stats::quantile(&turns.plain, q)),
+        distribution: distribution::distribution(&turns.plain),
         observed_ns: steps::mean_of_times(&turns.observed)?,
         records: of_calls + others,
         host_calls,

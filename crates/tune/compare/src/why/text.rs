@@ -4,15 +4,22 @@ use std::fmt::Write;
 
 use fettle_report::render::{Table, Terminal, column};
 
+use super::distribution::distribution_text;
 use super::steps::{HostCall, Step};
 use super::{CallOn, Explained, Why};
 use crate::text::{ratio, skipped, time};
 
-/// All of it, for people.
-pub fn why_text(why: &Why, terminal: Terminal) -> String {
+/// All of it, for people; with how long calls take each for itself, if that is asked for.
+pub fn why_text(why: &Why, distribution: bool, terminal: Terminal) -> String {
     let mut out = String::new();
     for call in &why.calls {
         explained(call, terminal, &mut out);
+        if distribution {
+            let all = std::iter::once(&call.native).chain(&call.systems);
+            let systems: Vec<_> =
+                all.map(|on| (on.system.as_str(), &on.distribution[..])).collect();
+            distribution_text(&call.name, &systems, terminal, &mut out);
+        }
     }
     let held = match why.spread {
         true => "Each system had all processors",
