@@ -47,6 +47,13 @@ pub(super) fn certainty(how: How, setting: Setting) -> Certainty {
     }
 }
 
+/// The certainty of what another has handed over to one that has read no question, of so many that it may be for:
+/// what the asker has read itself says nothing then.
+pub(super) fn handed(candidates: u32) -> Certainty {
+    let (is_prompt, asks_once, is_shared, base) = (false, false, false, CERTAIN);
+    certainty(How::Handed, Setting { candidates, is_prompt, asks_once, is_shared, base })
+}
+
 fn likely(how: How, setting: Setting) -> u16 {
     let Setting { candidates, is_prompt, asks_once, is_shared, base } = setting;
     // By chance, one in as many as there are is right.

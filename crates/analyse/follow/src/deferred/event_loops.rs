@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use fettle_requests::{CERTAIN, Certainty};
 
 use super::asker::Asker;
-use super::certain::{Doubt, How, Setting, certainty};
+use super::certain::{Doubt, How, Setting, certainty, handed};
 use super::pools::AllPools;
 
 /// Names an exchange.
@@ -569,8 +569,7 @@ impl EventLoops {
         let tester = self.tested.remove(&socket).filter(|asker| self.is_open(*asker));
         let likely = match tester {
             Some(_) => Certainty::Seen,
-            // What this thread has read itself says nothing of whom it asks for.
-            None => certainty(How::Handed, Setting { base: CERTAIN, ..setting }),
+            None => handed(setting.candidates),
         };
         if let Some(process) = self.processes.get_mut(&at.process) {
             process.doubt.add(likely);

@@ -6,10 +6,10 @@
 
 use rustc_hash::FxHashMap;
 
-use fettle_requests::{CERTAIN, Certainty};
+use fettle_requests::Certainty;
 
 use super::asker::Asker;
-use super::certain::{How, Setting, certainty};
+use super::certain::handed;
 use super::event_loops::{Decision, ExchangeId};
 
 /// Names a task: its process, and its number there.
@@ -91,15 +91,7 @@ impl Opened {
     /// Nothing more is known: it was for whom the connection was opened, or not.
     pub fn give_up(&mut self, exchange: ExchangeId) {
         let Some(first) = self.take(exchange) else { return };
-        let setting = Setting {
-            candidates: first.candidates,
-            is_prompt: false,
-            asks_once: false,
-            is_shared: true,
-            base: CERTAIN,
-        };
-        let certainty = certainty(How::Handed, setting);
-        self.decisions.push((exchange, Some(first.opener.socket), certainty));
+        self.decisions.push((exchange, Some(first.opener.socket), handed(first.candidates)));
     }
 
     /// A connection is gone.

@@ -19,10 +19,10 @@
 
 use rustc_hash::FxHashMap;
 
-use fettle_requests::{CERTAIN, Certainty};
+use fettle_requests::Certainty;
 
 use super::asker::Asker;
-use super::certain::{How, Setting, certainty};
+use super::certain::handed;
 use super::event_loops::{Decision, ExchangeId};
 use super::opened::{Opened, TaskId};
 use super::orphans::Orphans;
@@ -326,14 +326,7 @@ impl Tasks {
         }
         let candidates = self.processes.get(&process).copied().unwrap_or_default();
         let certainty = match asker {
-            Some(asker) if task.is_spent && own != Some(asker) => {
-                let (is_prompt, asks_once, is_shared) = (false, false, true);
-                let base = CERTAIN;
-                certainty(
-                    How::Handed,
-                    Setting { candidates, is_prompt, asks_once, is_shared, base },
-                )
-            }
+            Some(asker) if task.is_spent && own != Some(asker) => handed(candidates),
             _ => task.chosen.unwrap_or(Certainty::Seen),
         };
         // A loop that was made with the connection, and has done nothing yet.
