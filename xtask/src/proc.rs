@@ -5,14 +5,30 @@
 //! that a time-out ends all of it and nothing else.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+
+/// The lines of JSON that a program writes, as they come; other lines are left out.
+pub fn json_lines(out: impl Read + Send + 'static) -> Receiver<serde_json::Value> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        let values = BufReader::new(out).lines().map_while(Result::ok);
+        for value in values.filter_map(|line| serde_json::from_str(&line).ok()) {
+            if sender.send(value).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,10 @@
 //! `fettle tuned` at work, as seen from outside: by its lines, by Prometheus, and by `fettle undo`.
 
 use std::cell::RefCell;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +14,7 @@ use serde_json::Value;
 
 use super::clients::{free_port, get};
 use super::group::Group;
+use crate::proc;
 
 /// The `fettle` command with a state of its own.
 pub struct Fettle {
@@ -65,15 +65,7 @@ impl Daemon {
         command.arg(path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
         let mut child = command.spawn()?;
         let out = child.stdout.take().context("no output")?;
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            let values = BufReader::new(out).lines().map_while(Result::ok);
-            for value in values.filter_map(|line| serde_json::from_str(&line).ok()) {
-                if sender.send(value).is_err() {
-                    break;
-                }
-            }
-        });
+        let lines = proc::json_lines(out);
         Ok(Daemon { child, lines, said: RefCell::default() })
     }
 

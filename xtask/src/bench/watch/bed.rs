@@ -1,11 +1,11 @@
 //! Servers that hang, and clients that wait.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -325,15 +325,7 @@ impl Watcher {
         watch.env("XDG_RUNTIME_DIR", &bed.folder).stdout(Stdio::piped());
         let mut group = Group::start(&mut watch)?;
         let out = group.0.stdout.take().context("no output")?;
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            let values = BufReader::new(out).lines().map_while(Result::ok);
-            for value in values.filter_map(|line| serde_json::from_str(&line).ok()) {
-                if sender.send(value).is_err() {
-                    break;
-                }
-            }
-        });
+        let lines = proc::json_lines(out);
         let watcher = Watcher { group, lines };
         match watcher.next()? {
             Some(value) if value["kind"] == "watching" => Ok(watcher),
