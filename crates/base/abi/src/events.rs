@@ -108,8 +108,8 @@ events! {
     Received = "received"(pid: u32, tid: u32, socket: u64, local: text, remote: text, bytes: i64, lay_ns: u64);
     SendBegin = "send_begin"(pid: u32, tid: u32, socket: u64);
     Sent = "sent"(pid: u32, tid: u32, socket: u64, local: text, remote: text, bytes: i64);
-    Ask = "ask"(pid: u32, tid: u32, socket: u64, local: text, remote: text, sent: bool, protocol: text, exchange: u64, command: text, detail: text, lay_ns: u64);
-    Answer = "answer"(pid: u32, tid: u32, socket: u64, local: text, remote: text, sent: bool, protocol: text, exchange: u64, ok: bool, status: text);
+    Ask = "ask"(pid: u32, tid: u32, socket: u64, local: text, remote: text, sent: bool, protocol: text, exchange: u64, command: text, detail: text, lay_ns: u64, trace_id: u64, correlation_id: u64);
+    Answer = "answer"(pid: u32, tid: u32, socket: u64, local: text, remote: text, sent: bool, protocol: text, exchange: u64, ok: bool, status: text, correlation_id: u64);
     Undecoded = "undecoded"(pid: u32, tid: u32, socket: u64, local: text, remote: text, reason: text);
     PollBegin = "poll_begin"(pid: u32, tid: u32);
     Poll = "poll"(pid: u32, tid: u32, ready: i32);

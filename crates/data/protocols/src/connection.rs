@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::counts::{Counts, Reason};
 use crate::decoder::{Answer, Ask, Decoder, Input, MARK, Open, Reply, Step};
-use crate::message::{Message, NO_REPLY, Side, What};
+use crate::message::{Ids, Message, NO_REPLY, Side, What};
 use crate::mysql;
 use crate::recognise::recognise;
 
@@ -137,7 +137,8 @@ impl Connection {
         for Open { exchange, protocol, by_server } in waiting.chain(decoder.take_open()) {
             counts.unanswered += 1;
             let asked = if by_server { asked.other() } else { asked };
-            notify(Message { protocol, exchange, what: What::Unseen { asked } });
+            let (ids, what) = (Ids::default(), What::Unseen { asked });
+            notify(Message { protocol, exchange, ids, what });
         }
     }
 
@@ -263,9 +264,10 @@ impl Connection {
         counts.asks += 1;
         let what = What::Ask { command: &ask.command, text: &ask.text };
         let protocol = ask.protocol.unwrap_or(own);
-        notify(Message { protocol, exchange, what });
+        let ids = ask.ids;
+        notify(Message { protocol, exchange, ids, what });
         if ask.reply == Reply::No {
-            notify(Message { protocol, exchange, what: What::Unanswered });
+            notify(Message { protocol, exchange, ids, what: What::Unanswered });
         }
         if ask.exchange.is_some() || ask.reply == Reply::No {
             return Ok(());
@@ -296,7 +298,8 @@ impl Connection {
         };
         counts.answers += 1;
         let what = What::Answer { ok: answer.ok, status: &answer.status };
-        notify(Message { protocol: answer.protocol.unwrap_or(own), exchange, what });
+        let protocol = answer.protocol.unwrap_or(own);
+        notify(Message { protocol, exchange, ids: answer.ids, what });
         Ok(())
     }
 
@@ -329,7 +332,7 @@ impl Connection {
                 return Err(End::Lost);
             }
             let what = What::Answer { ok: true, status: NO_REPLY };
-            notify(Message { protocol, exchange: waiting.exchange, what });
+            notify(Message { protocol, exchange: waiting.exchange, ids: Ids::default(), what });
         }
         Ok(None)
     }

@@ -2,6 +2,7 @@
 //! how long that is and what it means. It never sees what is behind; the caller skips that.
 
 use crate::counts::Reason;
+use crate::message::Ids;
 
 /// What a message of a given form says: `None` while more bytes are needed, an error where it is
 /// no such message.
@@ -53,6 +54,7 @@ pub struct Ask {
     /// What its answer repeats, if anything; or [`MARK`].
     pub key: Option<u64>,
     pub reply: Reply,
+    pub ids: Ids,
 }
 
 /// The key of a request that nothing is answered by but what is of its kind alone: it only says that
@@ -77,6 +79,7 @@ pub struct Answer {
     pub exchange: Option<u64>,
     pub protocol: Option<&'static str>,
     pub key: Option<u64>,
+    pub ids: Ids,
     /// Requests that need no answer would not have got this one.
     pub needed: bool,
 }

@@ -3,6 +3,8 @@
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Read, Step};
+use crate::ids::Headers;
+use crate::message::Ids;
 use crate::text::{begins_like, number, reported, split_at_byte, words};
 
 const METHODS: [&[u8]; 9] =
@@ -43,6 +45,7 @@ struct Head {
     bytes: u64,
     length: Option<u64>,
     chunked: bool,
+    ids: Headers,
 }
 
 /// Reads a head: its first line and what it says of the body.
@@ -61,6 +64,8 @@ fn head(input: Input<'_>) -> Read<(Vec<&[u8]>, Head)> {
             head.length = Some(length);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             head.chunked = value.to_ascii_lowercase().ends_with(b"chunked");
+        } else {
+            head.ids.look(name, value);
         }
     }
     Some(Ok((first, head)))
@@ -124,7 +129,8 @@ impl Decoder for Http1 {
         }
         let body = if head.chunked { 0 } else { head.length.unwrap_or(0) };
         let (command, text) = (reported(method), reported(target));
-        Step::Ask(head.bytes.saturating_add(body), Ask { command, text, ..Ask::default() })
+        let ids = Ids { trace: head.ids.id(), ..Ids::default() };
+        Step::Ask(head.bytes.saturating_add(body), Ask { command, text, ids, ..Ask::default() })
     }
 
     fn answer(&mut self, input: Input<'_>, command: Option<&str>) -> Step {

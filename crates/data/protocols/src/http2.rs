@@ -5,6 +5,8 @@ use rustc_hash::FxHashMap;
 
 use crate::decoder::{Answer, Ask, Decoder, Input, Open, Step};
 use crate::hpack::Table;
+use crate::ids::Headers;
+use crate::message::Ids;
 use crate::text::{begins_like, reported};
 
 /// How every connection begins.
@@ -104,6 +106,7 @@ struct Fields {
     kind: String,
     status: String,
     grpc_status: Option<String>,
+    ids: Headers,
 }
 
 impl Half {
@@ -130,7 +133,7 @@ impl Half {
             b":status" => fields.status = reported(value),
             b"content-type" => fields.kind = reported(value),
             b"grpc-status" => fields.grpc_status = Some(reported(value)),
-            _ => {}
+            _ => fields.ids.look(name, value),
         });
         Some(read.then_some(fields))
     }
@@ -210,6 +213,7 @@ impl Decoder for Http2 {
             text: fields.path,
             exchange: Some(frame.stream),
             protocol: grpc.then_some("grpc"),
+            ids: Ids { trace: fields.ids.id(), ..Ids::default() },
             ..Ask::default()
         };
         Step::Ask(frame.bytes, ask)

@@ -28,6 +28,7 @@ mod hpack;
 mod http1;
 mod http2;
 mod huffman;
+mod ids;
 mod memcached;
 mod message;
 mod mysql;
@@ -42,7 +43,7 @@ use rustc_hash::FxHashMap;
 use crate::connection::Connection;
 
 pub use counts::{Counts, Reason};
-pub use message::{Message, NO_REPLY, Side, UNSEEN, What};
+pub use message::{Ids, Message, NO_REPLY, Side, UNSEEN, What};
 
 /// Connections at once; beyond, one that nothing waits on is forgotten.
 const CONNECTIONS: usize = 1 << 16;

@@ -19,6 +19,16 @@ impl Side {
     }
 }
 
+/// The ids of a message, hashed; 0 where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// Of the request that it is a part of, which those who work for it pass on: a trace's (`traceparent`, B3), or
+    /// `x-request-id`.
+    pub trace: u64,
+    /// What a question has its answer repeat, whoever passes the two on: the place for answers of NATS.
+    pub correlation: u64,
+}
+
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
@@ -27,6 +37,8 @@ pub struct Message<'a> {
     pub protocol: &'static str,
     /// Number of the exchange on its connection; of HTTP/2 the stream's.
     pub exchange: u64,
+    /// The ids in it; of an answer what it repeats of its question.
+    pub ids: Ids,
     /// What it says.
     pub what: What<'a>,
 }

@@ -3,12 +3,13 @@
 //! end may ask, for the server passes questions on to those who answer them.
 
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use rustc_hash::FxHashMap;
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Open, Reply, Step};
+use crate::ids::{self, Headers};
+use crate::message::Ids;
 use crate::text::{number, reported, words};
 
 /// The longest message that is believed; servers take 64 MiB at most.
@@ -17,6 +18,8 @@ const MESSAGE_MAX: i64 = 1 << 27;
 const OPEN: usize = 1 << 14;
 /// Bytes of the line in headers that says how a request went.
 const STATUS: u64 = 128;
+/// Bytes of headers in which an id is looked for.
+const HEADERS: u64 = 1024;
 /// What clients' places for answers begin with.
 const INBOX: &[u8] = b"_INBOX.";
 /// What JetStream is asked for messages by: these come by their own subjects, not to the place.
@@ -35,7 +38,7 @@ pub struct Nats {
     /// It was found by what the server said; and that is the first that it says.
     server_began: bool,
     greets: bool,
-    /// Places for answers that have not come, of the client's questions and of those passed on to it.
+    /// Places for answers that have not come, hashed, of the client's questions and of those passed on to it.
     open: [FxHashMap<u64, u64>; 2],
     exchanges: u64,
 }
@@ -107,16 +110,18 @@ fn published<'a>(by: By, words: &[&'a [u8]], rest: &[&'a [u8]]) -> Option<Publis
     })
 }
 
-/// A place for answers, as it is remembered.
-fn place(name: &[u8]) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(name)
-}
-
 /// How it went, if headers say so: that there are no responders, say.
 fn status(headers: &[u8]) -> Option<String> {
     let line = headers.strip_prefix(b"NATS/1.0 ")?;
     let end = line.iter().position(|byte| *byte == b'\r').unwrap_or(line.len());
     Some(reported(line.get(..end)?)).filter(|said| !said.is_empty())
+}
+
+/// The id in the lines of headers.
+fn trace_id(lines: &[u8]) -> u64 {
+    let mut found = Headers::default();
+    found.look_at_lines(lines);
+    found.id()
 }
 
 impl Nats {
@@ -130,7 +135,7 @@ impl Nats {
             By::Client => (of_client, of_server, "PUB"),
             By::Server => (of_server, of_client, "MSG"),
         };
-        let to = place(message.subject);
+        let to = ids::correlation(message.subject);
         if answered.contains_key(&to) {
             let end = line + message.headers.min(STATUS);
             if !input.has(end) {
@@ -140,12 +145,18 @@ impl Nats {
             let said = status(input.part(line, end));
             let ok = !said.as_ref().is_some_and(|said| said.starts_with(['4', '5']));
             let status = said.unwrap_or_else(|| "OK".to_owned());
-            return Step::Answer(bytes, Answer { ok, status, exchange, ..Answer::default() });
+            let ids = Ids { correlation: to, ..Ids::default() };
+            return Step::Answer(bytes, Answer { ok, status, exchange, ids, ..Answer::default() });
         }
         // One more answer, or one that is late.
         if message.subject.starts_with(INBOX) {
             return Step::Skip(bytes);
         }
+        let headers = line + message.headers.min(HEADERS);
+        if message.headers > 0 && !input.has(headers) {
+            return Step::More;
+        }
+        let mut ids = Ids { trace: trace_id(input.part(line, headers)), ..Ids::default() };
         let exchange = self.exchanges;
         self.exchanges += 1;
         let mut reply = Reply::No;
@@ -154,7 +165,8 @@ impl Nats {
                 return Step::Stop(Reason::Quiet);
             }
             // Of a message that goes to several subscriptions of a client, the first waits.
-            if let Entry::Vacant(free) = asked.entry(place(name)) {
+            ids.correlation = ids::correlation(name);
+            if let Entry::Vacant(free) = asked.entry(ids.correlation) {
                 free.insert(exchange);
                 reply = Reply::Yes;
             }
@@ -165,6 +177,7 @@ impl Nats {
             text,
             exchange: Some(exchange),
             reply,
+            ids,
             ..Ask::default()
         };
         Step::Ask(bytes, ask)

@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Read, Step};
+use crate::ids::{STATEMENT, statement_with_id};
 use crate::text::{TEXT, named, reported, statement, zero_ended};
 
 /// Codes in place of a version, in messages without a letter.
@@ -107,8 +108,9 @@ fn message(input: Input<'_>) -> Read<(u8, u64, &[u8])> {
         return Some(Err(()));
     }
     let bytes = u64::from(length) + 1;
-    // Texts stand at the beginning: two names, and a statement.
-    let wanted = bytes.min(5 + 2 * TEXT as u64);
+    // Texts stand at the beginning: two names, and a statement, at whose end an id may be.
+    let texts = if matches!(kind, b'Q' | b'P') { STATEMENT } else { 2 * TEXT as u64 };
+    let wanted = bytes.min(5 + texts);
     input.has(wanted).then(|| Ok((kind, bytes, input.part(5, bytes))))
 }
 
@@ -132,16 +134,16 @@ impl Decoder for Postgres {
         };
         let text = |bytes| zero_ended(bytes).map_or(bytes, |(text, _)| text);
         match kind {
-            b'Q' => Step::Ask(bytes, statement(reported(text(body)))),
+            b'Q' => Step::Ask(bytes, statement_with_id(text(body))),
             b'F' => Step::Ask(bytes, named("FUNCTION")),
             b'P' => {
                 let Some((name, rest)) = zero_ended(body) else { return Step::Lost };
-                let said = reported(text(rest));
+                let ask = statement_with_id(text(rest));
                 if self.statements.len() >= STATEMENTS {
                     self.statements.clear();
                 }
-                self.statements.insert(name.to_vec(), said.clone());
-                self.part(bytes, statement(said))
+                self.statements.insert(name.to_vec(), ask.text.clone());
+                self.part(bytes, ask)
             }
             b'B' => {
                 let name = zero_ended(body).map_or(&[][..], |(_, rest)| text(rest));

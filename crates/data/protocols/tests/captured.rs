@@ -31,7 +31,7 @@ fn reads(name: &str) -> Vec<Read> {
 }
 
 fn line(connection: u64, message: Message<'_>) -> String {
-    let Message { protocol, exchange, what } = message;
+    let Message { protocol, exchange, what, .. } = message;
     match what {
         What::Ask { command, text } => {
             let line = format!("{connection} {protocol} {exchange} asks {command}: {text}");

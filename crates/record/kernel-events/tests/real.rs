@@ -338,7 +338,7 @@ def answer(body):
 client.sendmsg([b"GET ", b"/several", b" HTTP/1.1\r\n\r\n"])
 server.recvmsg(10000)
 answer(b"x" * 20000)
-client.send(b"POST /one HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello")
+client.send(b"POST /one HTTP/1.1\r\nX-Request-Id: 7\r\nContent-Length: 5\r\n\r\nhello")
 server.recv(5, socket.MSG_PEEK)
 server.recv(10000)
 answer(b"GET /wrong HTTP/1.1\r\n\r\n" * 300)
@@ -376,6 +376,10 @@ fn messages_are_reported_by_both_ends() {
         };
         let asked = ["0 /several", "1 /one", "2 /parts", "3 /cut"];
         let answered = ["0 200", "1 200", "2 200", "3 404"];
+        // Both ends have the same hash of an id.
+        let ids: Vec<i64> = r.of(Event::Ask).map(|ask| ask.number("trace_id")).collect();
+        let known: Vec<i64> = ids.iter().copied().filter(|id| *id != 0).collect();
+        assert!(ids.len() == 8 && matches!(known[..], [a, b] if a == b), "{ids:?}");
         for sent in [true, false] {
             assert_eq!(ends(Event::Ask, sent, "detail"), asked, "{payload}");
             assert_eq!(ends(Event::Answer, sent, "status"), answered, "{payload}");

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Reply, Step};
+use crate::ids::statement_with_id;
 use crate::text::{named, reported, statement, zero_ended};
 
 use self::packet::{Fields, PACKET_MAX, Packet, able, state};
@@ -217,8 +218,7 @@ impl Mysql {
             // It ends the connection; parts of a parameter. Nothing answers these.
             0x01 | 0x18 => return Step::Skip(packet.bytes()),
             0x03 => {
-                let ask =
-                    query(body).map_or_else(|| named("QUERY"), |text| statement(reported(text)));
+                let ask = query(body).map_or_else(|| named("QUERY"), statement_with_id);
                 (ask, Expects::Results)
             }
             0x04 => (of("FIELD_LIST", Some(text(body))), Expects::Columns),
@@ -395,7 +395,7 @@ impl Decoder for Mysql {
     }
 
     fn ask(&mut self, input: Input<'_>) -> Step {
-        let Some(packet) = Packet::read(input) else { return Step::More };
+        let Some(packet) = Packet::read_command(input) else { return Step::More };
         let goes_on = std::mem::replace(&mut self.ask_goes_on, packet.length == PACKET_MAX);
         if self.sends_file {
             self.sends_file = packet.length > 0;

@@ -2,6 +2,7 @@
 //! least significant byte first, and texts behind their lengths or before a zero.
 
 use crate::decoder::Input;
+use crate::ids::STATEMENT;
 use crate::text::{reported, zero_ended};
 
 /// Bytes of a head: MariaDB reads them by a call of their own.
@@ -10,6 +11,8 @@ pub const HEAD: usize = 4;
 pub const PACKET_MAX: u64 = 0xff_ffff;
 /// Bytes of a packet that say what it is, at most.
 const WANTED: u64 = 600;
+/// The command that has a statement.
+const QUERY: u8 = 3;
 /// The version of the protocol, with which the server begins.
 const VERSION: u8 = 10;
 /// The longest greeting that is believed.
@@ -45,9 +48,19 @@ pub struct Packet<'a> {
 impl<'a> Packet<'a> {
     /// The packet that begins here, once all of it is there that says what it is.
     pub fn read(input: Input<'a>) -> Option<Packet<'a>> {
+        Packet::read_most(input, WANTED)
+    }
+
+    /// The same of a client's, with more of a statement: at its end may be an id.
+    pub fn read_command(input: Input<'a>) -> Option<Packet<'a>> {
+        let is_statement = input.bytes.get(HEAD) == Some(&QUERY);
+        Packet::read_most(input, if is_statement { STATEMENT } else { WANTED })
+    }
+
+    fn read_most(input: Input<'a>, wanted: u64) -> Option<Packet<'a>> {
         let &[a, b, c, number] = input.bytes.get(..HEAD)? else { return None };
         let length = u64::from(u32::from_le_bytes([a, b, c, 0]));
-        let end = HEAD as u64 + length.min(WANTED);
+        let end = HEAD as u64 + length.min(wanted);
         let body = input.part(HEAD as u64, end);
         input.has(end).then_some(Packet { length, number, body })
     }

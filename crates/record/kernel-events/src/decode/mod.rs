@@ -523,13 +523,14 @@ fn message_values<S: Sink>(
         What::Ask { command, text } => {
             let [command, text] = [command, text].map(|text| u64::from(sink.text(text)));
             let values = [u64::from(sent), protocol, message.exchange, command, text, lay_ns(r)];
-            return [&of[..], &values].concat();
+            return [&of[..], &values, &[message.ids.trace, message.ids.correlation]].concat();
         }
         What::Answer { ok, status } => (sent, [u64::from(ok), u64::from(sink.text(status))]),
         What::Unanswered => (!sent, [1, u64::from(sink.text(NO_REPLY))]),
         What::Unseen { asked } => (asked != Side::Sent, [0, u64::from(sink.text(UNSEEN))]),
     };
-    [&of[..], &[u64::from(sent), protocol, message.exchange], &rest].concat()
+    let values = [u64::from(sent), protocol, message.exchange];
+    [&of[..], &values, &rest, &[message.ids.correlation]].concat()
 }
 
 /// For how long bytes that were received had lain in their socket; 0 if that is not known.
