@@ -8,11 +8,12 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 26] = [
+pub const SCHEMAS: [(&str, &str); 27] = [
     schema!("asked"),
     schema!("asyncio"),
     schema!("block"),
     schema!("calls"),
+    schema!("fastcgi"),
     schema!("files"),
     schema!("futex"),
     schema!("grpc"),

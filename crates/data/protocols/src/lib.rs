@@ -24,6 +24,8 @@
 mod connection;
 mod counts;
 mod decoder;
+mod exchanges;
+mod fastcgi;
 mod hpack;
 mod http1;
 mod http2;

@@ -32,7 +32,7 @@ pub struct Ids {
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The protocol: `http1`, `http2`, `grpc`, `postgres`, `mysql`, `redis`, `memcached`,
+    /// The protocol: `http1`, `http2`, `grpc`, `fastcgi`, `postgres`, `mysql`, `redis`, `memcached`,
     /// `nats`.
     pub protocol: &'static str,
     /// Number of the exchange on its connection; of HTTP/2 the stream's.

@@ -2,7 +2,7 @@
 
 use crate::counts::Reason;
 use crate::decoder::Decoder;
-use crate::{http1, http2, memcached, mysql, nats, postgres, resp};
+use crate::{fastcgi, http1, http2, memcached, mysql, nats, postgres, resp};
 
 /// The decoder of a connection on which these bytes are the first that are known.
 pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
@@ -15,6 +15,9 @@ pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
     }
     if http1::begins(bytes) {
         return Ok(Box::<http1::Http1>::default());
+    }
+    if fastcgi::begins(bytes) {
+        return Ok(Box::<fastcgi::FastCgi>::default());
     }
     if resp::begins(bytes) {
         return Ok(Box::<resp::Resp>::default());

@@ -1,10 +1,10 @@
 """Makes the files in `captured`: what real clients and servers say to each other, read by read.
 
-capture.py FOLDER [NAME...]: starts PostgreSQL, Redis, memcached, nginx (HTTP/1.1 and HTTP/2), a gRPC server,
+capture.py FOLDER [NAME...]: starts PHP-FPM, PostgreSQL, Redis, memcached, nginx (HTTP/1.1 and HTTP/2), a gRPC server,
 MariaDB and NATS, or those that are named, has clients talk to them through a proxy, and writes a line for each
 read: `>` for what the client said, `<` for what the server did, in hexadecimal. A line `=` begins a new connection.
 Needs (Debian): postgresql redis-server memcached nginx curl python3-psycopg2 python3-redis python3-grpcio
-mariadb-server mariadb-client python3-pymysql sysbench openssl nats-server; and PyPI's nats-py
+mariadb-server mariadb-client python3-pymysql sysbench openssl nats-server php-fpm; and PyPI's nats-py
 """
 
 import asyncio
@@ -17,12 +17,6 @@ import tempfile
 import threading
 import time
 from concurrent import futures
-
-import grpc
-import nats as nats_py
-import psycopg2
-import pymysql
-import redis
 
 out = os.path.abspath(sys.argv[1])
 os.makedirs(out, exist_ok=True)
@@ -88,6 +82,8 @@ class Proxy:
 
 
 def postgres():
+    import psycopg2
+
     port, bin = free_port(), sorted(os.listdir("/usr/lib/postgresql"))[-1]
     bin, data = f"/usr/lib/postgresql/{bin}/bin", f"{scratch}/pg"
     os.chmod(scratch, 0o755)
@@ -119,6 +115,8 @@ def postgres():
 
 
 def redis_():
+    import redis
+
     port = free_port()
     start("redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", scratch)
     proxy = Proxy("redis", port)
@@ -209,6 +207,8 @@ http {{
 
 
 def grpc_():
+    import grpc
+
     def identity(data):
         return data
 
@@ -239,6 +239,8 @@ def grpc_():
 
 
 def mysql():
+    import pymysql
+
     port, data = free_port(), f"{scratch}/mysql"
     os.chmod(scratch, 0o755)
     subprocess.run(["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=mysql",
@@ -328,6 +330,8 @@ def mysql():
 
 
 def nats():
+    import nats as nats_py
+
     port = free_port()
     start("nats-server", "-a", "127.0.0.1", "-p", str(port))
     proxy = Proxy("nats", port)
@@ -365,7 +369,50 @@ def nats():
     proxy.write()
 
 
-ALL = {"postgres": postgres, "redis": redis_, "memcached": memcached, "http": http, "grpc": grpc_, "mysql": mysql, "nats": nats}
+def fastcgi():
+    port, front = free_port(), free_port()
+    www = f"{scratch}/php"
+    os.mkdir(www)
+    os.chmod(scratch, 0o755)
+    os.chmod(www, 0o755)
+    with open(f"{www}/page.php", "w") as page:
+        page.write("""<?php
+if (isset($_GET["missing"])) { http_response_code(404); }
+if (isset($_GET["large"])) { echo str_repeat("x", 12000); }
+if (isset($_GET["fails"])) { error_log("it fails"); nothing(); }
+echo "page", strlen(file_get_contents("php://input"));
+""")
+    with open(f"{scratch}/fpm.conf", "w") as conf:
+        conf.write(f"[global]\nerror_log = {scratch}/fpm.log\ndaemonize = no\n[www]\nlisten = 127.0.0.1:{port}\n"
+                   "user = nobody\ngroup = nogroup\npm = static\npm.max_children = 1\n")
+    fpm = sorted(name for name in os.listdir("/usr/sbin") if name.startswith("php-fpm"))[-1]
+    start(fpm, "--nodaemonize", "--fpm-config", f"{scratch}/fpm.conf")
+    proxy = Proxy("fastcgi", port)
+    proxy.lines.clear()
+    with open(f"{scratch}/php.conf", "w") as conf:
+        conf.write(f"""
+daemon off; pid {scratch}/php.pid; error_log {scratch}/php.log; user nobody nogroup;
+events {{ }}
+http {{
+  access_log off; client_body_temp_path {scratch}/f; proxy_temp_path {scratch}/g; fastcgi_temp_path {scratch}/h;
+  uwsgi_temp_path {scratch}/i; scgi_temp_path {scratch}/j;
+  upstream php {{ server 127.0.0.1:{proxy.port}; keepalive 2; }}
+  server {{
+    listen 127.0.0.1:{front}; root {www};
+    location ~ \\.php$ {{ include /etc/nginx/fastcgi.conf; fastcgi_pass php; fastcgi_keep_conn on; }}
+  }}
+}}
+""")
+    start("nginx", "-p", scratch, "-c", f"{scratch}/php.conf")
+    wait_for(front)
+    at = f"http://127.0.0.1:{front}/page.php"
+    for more in (["-H", "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", f"{at}?secret=1"], [f"{at}?missing"],
+                 [f"{at}?fails"], ["-d", "x" * 5000, at], [f"{at}?large"], ["-I", at], [at]):
+        subprocess.run(["curl", "-s", "-o", "/dev/null", *more], check=True)
+    proxy.write()
+
+
+ALL = {"fastcgi": fastcgi, "postgres": postgres, "redis": redis_, "memcached": memcached, "http": http, "grpc": grpc_, "mysql": mysql, "nats": nats}
 try:
     for name in sys.argv[2:] or ALL:
         ALL[name]()
