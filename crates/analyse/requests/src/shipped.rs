@@ -8,7 +8,7 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 27] = [
+pub const SCHEMAS: [(&str, &str); 28] = [
     schema!("asked"),
     schema!("asyncio"),
     schema!("block"),
@@ -24,6 +24,7 @@ pub const SCHEMAS: [(&str, &str); 27] = [
     schema!("locks"),
     schema!("memcached"),
     schema!("messages"),
+    schema!("mqtt"),
     schema!("mysql"),
     schema!("nats"),
     schema!("pipes"),

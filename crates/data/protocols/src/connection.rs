@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use crate::counts::{Counts, Reason};
 use crate::decoder::{Answer, Ask, Decoder, Input, MARK, Open, Reply, Step};
 use crate::message::{Ids, Message, NO_REPLY, Side, What};
-use crate::mysql;
-use crate::recognise::recognise;
+use crate::recognise::{may_begin, recognise};
 
 /// Bytes that are kept of a head that is not whole.
 const HEAD: usize = 64 << 10;
@@ -92,7 +91,7 @@ impl Connection {
                     self.asks = Some(if decoder.server_began() { side.other() } else { side });
                     self.decoder = Some(decoder);
                 }
-                Err(None) if known.len() == mysql::HEAD && bytes == known.len() as u64 => {
+                Err(None) if bytes == known.len() as u64 && may_begin(known) => {
                     self.alone = Some((side, known.to_vec()));
                     return None;
                 }

@@ -2,7 +2,7 @@
 
 use crate::counts::Reason;
 use crate::decoder::Decoder;
-use crate::{fastcgi, http1, http2, memcached, mysql, nats, postgres, resp};
+use crate::{fastcgi, http1, http2, memcached, mqtt, mysql, nats, postgres, resp};
 
 /// The decoder of a connection on which these bytes are the first that are known.
 pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
@@ -18,6 +18,9 @@ pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
     }
     if fastcgi::begins(bytes) {
         return Ok(Box::<fastcgi::FastCgi>::default());
+    }
+    if let Some(mqtt) = mqtt::recognise(bytes) {
+        return Ok(Box::new(mqtt));
     }
     if resp::begins(bytes) {
         return Ok(Box::<resp::Resp>::default());
@@ -39,4 +42,10 @@ pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
         [0x16, 3, 0..=4, ..] => Err(Some(Reason::Tls)),
         _ => Err(None),
     }
+}
+
+/// Whether the bytes, which are all that one call has brought, may be the beginning of what the next one goes on
+/// with: heads that are read alone.
+pub fn may_begin(bytes: &[u8]) -> bool {
+    bytes.len() == mysql::HEAD || mqtt::may_begin(bytes)
 }

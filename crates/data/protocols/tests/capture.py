@@ -1,10 +1,11 @@
 """Makes the files in `captured`: what real clients and servers say to each other, read by read.
 
-capture.py FOLDER [NAME...]: starts PHP-FPM, PostgreSQL, Redis, memcached, nginx (HTTP/1.1 and HTTP/2), a gRPC server,
+capture.py FOLDER [NAME...]: starts PHP-FPM, Mosquitto, PostgreSQL, Redis, memcached, nginx (HTTP/1.1 and HTTP/2), a gRPC server,
 MariaDB and NATS, or those that are named, has clients talk to them through a proxy, and writes a line for each
 read: `>` for what the client said, `<` for what the server did, in hexadecimal. A line `=` begins a new connection.
 Needs (Debian): postgresql redis-server memcached nginx curl python3-psycopg2 python3-redis python3-grpcio
-mariadb-server mariadb-client python3-pymysql sysbench openssl nats-server php-fpm; and PyPI's nats-py
+mariadb-server mariadb-client python3-pymysql sysbench openssl nats-server php-fpm
+mosquitto python3-paho-mqtt; and PyPI's nats-py
 """
 
 import asyncio
@@ -412,7 +413,73 @@ http {{
     proxy.write()
 
 
-ALL = {"fastcgi": fastcgi, "postgres": postgres, "redis": redis_, "memcached": memcached, "http": http, "grpc": grpc_, "mysql": mysql, "nats": nats}
+def mqtt():
+    import paho.mqtt.client as paho
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    port = free_port()
+    with open(f"{scratch}/mosquitto.conf", "w") as conf:
+        conf.write(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_topic_alias 10\n")
+    start("mosquitto", "-c", f"{scratch}/mosquitto.conf")
+    proxy = Proxy("mqtt", port)
+    proxy.lines.clear()
+
+    def client(name, version, **more):
+        arrived = threading.Semaphore(0)
+        client = paho.Client(client_id=name, protocol=version, **more)
+        for done in ("on_connect", "on_subscribe", "on_unsubscribe", "on_publish", "on_message"):
+            setattr(client, done, lambda *_: arrived.release())
+        client.connect("127.0.0.1", proxy.port, keepalive=1)
+        client.loop_start()
+        arrived.acquire(timeout=5)
+        return client, arrived
+
+    def step(arrived, times=1):
+        for _ in range(times):
+            assert arrived.acquire(timeout=5)
+        time.sleep(0.1)
+
+    one, at_one = client("reader", paho.MQTTv311)
+    two, at_two = client("writer", paho.MQTTv5)
+    one.subscribe([("shop/+/price", 2), ("shop/news", 1)])
+    step(at_one)
+    for quality in (0, 1, 2):
+        two.publish("shop/7/price", b"%d" % quality * 300, qos=quality)
+        step(at_two)
+        step(at_one)
+    asks = Properties(PacketTypes.PUBLISH)
+    asks.ResponseTopic, asks.CorrelationData = "shop/answers", b"17"
+    asks.UserProperty = ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    two.subscribe("shop/answers", qos=0)
+    step(at_two)
+    three, at_three = client("worker", paho.MQTTv5)
+    three.subscribe("shop/asks", qos=1)
+    step(at_three)
+    two.publish("shop/asks", b"how much?", qos=1, properties=asks)
+    step(at_two)
+    step(at_three)
+    answer = Properties(PacketTypes.PUBLISH)
+    answer.CorrelationData = b"17"
+    three.publish("shop/answers", b"much", qos=0, properties=answer)
+    step(at_three)
+    step(at_two)
+    for _ in range(2):
+        alias = Properties(PacketTypes.PUBLISH)
+        alias.TopicAlias = 3
+        two.publish("shop/news" if _ == 0 else "", b"news", qos=0, properties=alias)
+        step(at_two)
+        step(at_one)
+    one.unsubscribe("shop/news")
+    step(at_one)
+    time.sleep(1.5)
+    for ended in (one, two, three):
+        ended.disconnect()
+        ended.loop_stop()
+    proxy.write()
+
+
+ALL = {"fastcgi": fastcgi, "mqtt": mqtt, "postgres": postgres, "redis": redis_, "memcached": memcached, "http": http, "grpc": grpc_, "mysql": mysql, "nats": nats}
 try:
     for name in sys.argv[2:] or ALL:
         ALL[name]()

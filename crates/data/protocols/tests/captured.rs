@@ -69,8 +69,18 @@ fn in_pieces(reads: &[Read], size: usize) -> Vec<Read> {
     reads.iter().flat_map(pieces).collect()
 }
 
-const NAMES: [&str; 9] =
-    ["fastcgi", "grpc", "http1", "http2", "memcached", "mysql", "nats", "postgres", "redis"];
+const NAMES: [&str; 10] = [
+    "fastcgi",
+    "grpc",
+    "http1",
+    "http2",
+    "memcached",
+    "mqtt",
+    "mysql",
+    "nats",
+    "postgres",
+    "redis",
+];
 
 /// `FETTLE_BLESS=1 cargo test` writes what is reported; look at the difference.
 #[test]

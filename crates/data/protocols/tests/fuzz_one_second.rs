@@ -17,9 +17,18 @@ fn random(state: &mut u64) -> usize {
 fn broken_conversations() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captured");
     let mut conversations: Vec<Vec<(Side, Vec<u8>)>> = Vec::new();
-    for name in
-        ["fastcgi", "grpc", "http1", "http2", "memcached", "mysql", "nats", "postgres", "redis"]
-    {
+    for name in [
+        "fastcgi",
+        "grpc",
+        "http1",
+        "http2",
+        "memcached",
+        "mqtt",
+        "mysql",
+        "nats",
+        "postgres",
+        "redis",
+    ] {
         let text = std::fs::read_to_string(folder.join(name)).unwrap();
         for line in text.lines() {
             let Some((sign, hex)) = line.split_once(' ') else {

@@ -74,6 +74,12 @@ pub fn reported(talk: &[Said], least: usize) -> Vec<String> {
     lines
 }
 
+/// What is reported of these transfers as they are.
+#[allow(dead_code, reason = "not all tests need it")]
+pub fn reported_whole(talk: &[Said]) -> Vec<String> {
+    heard(&whole(talk)).0
+}
+
 /// The ids of what is reported.
 pub fn ids(talk: &[Said]) -> Vec<Ids> {
     heard(&whole(talk)).1

@@ -1,0 +1,40 @@
+//! Fields of a message, taken one by one, the most significant byte first.
+
+/// What is left of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'a>(pub &'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub fn byte(&mut self) -> Option<u8> {
+        self.take(1)?.first().copied()
+    }
+
+    pub fn be16(&mut self) -> Option<u16> {
+        Some(u16::from_be_bytes(*self.take(2)?.first_chunk()?))
+    }
+
+    /// Bytes behind their length, which is two bytes.
+    pub fn text(&mut self) -> Option<&'a [u8]> {
+        let length = self.be16()?;
+        self.take(length.into())
+    }
+
+    /// A number of up to five times seven bits, the least significant ones first.
+    pub fn number(&mut self) -> Option<u32> {
+        let mut number = 0;
+        for n in 0..5 {
+            let byte = self.byte()?;
+            number |= u32::from(byte & 0x7f).wrapping_shl(7 * n);
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+}
