@@ -10,7 +10,7 @@ use fettle_requests::{Batch, EventId, EventType, FieldType, Program, Strings};
 use fettle_trace::{EventField, EventKind, EventStream, Trace};
 
 use crate::calls::Calls;
-use crate::deferred::Deferred;
+use crate::deferred::{ByTraceId, Deferred};
 use crate::error::Result;
 use crate::names::Names;
 use crate::place::{Part, Place};
@@ -114,6 +114,11 @@ impl Feed {
     /// before events of an earlier time.
     pub(crate) fn is_transfer(&self, event: EventId) -> (bool, bool) {
         self.deferred.looks_at(event)
+    }
+
+    /// Of how many questions their bytes said whose they are.
+    pub(crate) fn by_trace_id(&self) -> ByTraceId {
+        self.deferred.by_trace_id()
     }
 
     /// Where events go that are not read from files, and the texts that they name by code.

@@ -177,7 +177,8 @@ impl Live {
     pub fn summary(self, manifest: &Manifest) -> Summary {
         let schemas = 0..self.program.schemas().len();
         let counts: Vec<_> = schemas.map(|schema| self.engine.schema_counts(schema)).collect();
-        self.summing.finish(&self.program, manifest, &self.engine.counts(), &counts, self.problems)
+        let counted = (&self.engine.counts(), self.deferred.by_trace_id());
+        self.summing.finish(&self.program, manifest, counted, &counts, self.problems)
     }
 }
 

@@ -9,6 +9,7 @@ use fettle_requests::{
 };
 use fettle_trace::Trace;
 
+use crate::deferred::ByTraceId;
 use crate::error::Result;
 use crate::feed::Feed;
 use crate::names::Names;
@@ -57,6 +58,8 @@ pub(crate) struct Ran {
     pub problems: Vec<String>,
     /// The texts that keys name by code.
     pub strings: Strings,
+    /// Of how many questions their bytes said whose they are.
+    pub by_trace_id: ByTraceId,
 }
 
 impl<'a> Session<'a> {
@@ -186,6 +189,7 @@ impl<'a> Session<'a> {
             counts: engine.counts(),
             schema_counts: schemas.map(|schema| engine.schema_counts(schema)).collect(),
             problems,
+            by_trace_id: feed.by_trace_id(),
             strings: feed.into_strings(),
         })
     }

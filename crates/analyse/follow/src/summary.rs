@@ -9,6 +9,7 @@ use fettle_requests::{
 use fettle_trace::Manifest;
 
 use crate::JSON_VERSION;
+use crate::deferred::ByTraceId;
 use crate::error::Result;
 use crate::quantile::quantiles;
 use crate::session::{Context, Observer, Ran, Session};
@@ -83,9 +84,15 @@ impl Session<'_> {
         let mut summing = Summing::new(&self.program, slowest);
         let other = Summing::new(&self.program, 0);
         let ran = self.run_with(&|event| other.wants(event), None, &mut summing)?;
-        let Ran { counts, schema_counts, problems, .. } = ran;
+        let Ran { counts, schema_counts, problems, by_trace_id, .. } = ran;
         let manifest = self.trace.manifest();
-        Ok(summing.finish(&self.program, manifest, &counts, &schema_counts, problems))
+        Ok(summing.finish(
+            &self.program,
+            manifest,
+            (&counts, by_trace_id),
+            &schema_counts,
+            problems,
+        ))
     }
 }
 
@@ -143,12 +150,13 @@ impl Summing {
         self,
         program: &Program,
         manifest: &Manifest,
-        counts: &Counts,
+        (counts, by_trace_id): (&Counts, ByTraceId),
         schema_counts: &[SchemaCounts],
         problems: Vec<String>,
     ) -> Summary {
         let mut event_counts = event_counts(counts, self.unconnected.messages, self.unseen.1);
         event_counts.extend(self.undecoded.counts());
+        event_counts.extend(trace_id_counts(by_trace_id));
         let names = program.schemas().iter().map(|schema| schema.name().to_owned());
         let sums = names.zip(self.sums).zip(schema_counts);
         Summary {
@@ -245,6 +253,21 @@ fn event_counts(counts: &Counts, unconnected: u64, unseen: u64) -> Vec<Count> {
             "io_uring",
             "calls of io_uring: what was read, written, sent and received through it is in no request",
             unseen,
+        ),
+    ])
+}
+
+fn trace_id_counts(ByTraceId { all, moved }: ByTraceId) -> Vec<Count> {
+    not_none(&[
+        (
+            "by_trace_id",
+            "questions are surely for their request: both have the same trace's id in their bytes",
+            all,
+        ),
+        (
+            "trace_id_contradicts",
+            "of these, questions that the kernel's events alone would give to another request",
+            moved,
         ),
     ])
 }

@@ -133,3 +133,43 @@ fn requests_that_ask_two_data_bases_are_found_exactly() {
 fn requests_that_a_proxy_holds_back_are_found_exactly() {
     assert_found("held", &["haproxy"], &[By::Choice], 10_000);
 }
+
+/// A pool of threads asks for others, over whichever connection is free: the kernel's events do not say for whom, the
+/// `traceparent` that is passed on does.
+#[test]
+fn requests_that_a_pool_asks_for_are_found_exactly_by_their_ids() {
+    if let Some(why) = in_the_way(&["python3"]) {
+        eprintln!("skipped 1 test: {why}");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("bed");
+    let bed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/requests/pool.py");
+    let ran = Command::new("timeout")
+        .args(["120", "python3"])
+        .arg(bed)
+        .args([Path::new(env!("CARGO_BIN_EXE_fettle")), &folder])
+        .args(["16", "1000"])
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let trace = Trace::open(&folder.join("bed.fettle")).unwrap();
+    let sources = [Source::new("sockets", shipped("sockets").unwrap())];
+    let scores = [true, false].map(|has_ids| {
+        let without = |text: String| text.replace("optional trace_id: u64, ", "");
+        let library = |name: &str| shipped(name).map(|of| if has_ids { of } else { without(of) });
+        let session = Session::open(&trace, &sources, &library).unwrap();
+        let noted = session.summary(0).unwrap().counts;
+        let noted = |name: &str| noted.iter().find(|of| of.name == name).map_or(0, |of| of.count);
+        let by_id = (noted("by_trace_id"), noted("trace_id_contradicts"));
+        (truth::score(&session, &folder.join("truth")), by_id)
+    });
+    let [(by_ids, (all, moved)), (without, none)] = scores;
+    println!("exactly right: {} with ids, {} without; {moved} moved", by_ids.exact, without.exact);
+    assert!(by_ids.made == 1000 && by_ids.events >= 6_000 && none == (0, 0), "{by_ids:?}");
+    if trace.manifest().events.lost() == 0 {
+        assert!(by_ids.exact == 1.0 && by_ids.marked == 0 && all == 1000, "{by_ids:?}");
+        // Chance is right of a few.
+        assert!(without.exact < 0.8 && moved > 200, "{without:?}");
+    }
+}

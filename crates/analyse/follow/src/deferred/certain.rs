@@ -94,6 +94,13 @@ impl Doubt {
         }
     }
 
+    /// One of the choices was none: that it was right is seen.
+    pub fn take_back(&mut self, certainty: Certainty) {
+        let mut added = Doubt::default();
+        added.add(certainty);
+        self.sum -= added.sum;
+    }
+
     /// How certain it is that a question lacks nothing that was read when the doubt was `before`, one of so many.
     pub fn since(self, before: Doubt, candidates: usize) -> Certainty {
         let likely = ((before.sum - self.sum).exp() * f64::from(CERTAIN)).round() as u16;
@@ -120,6 +127,8 @@ mod tests {
         doubt.add(Certainty::Chosen { candidates: 3, likely: 500 });
         assert_eq!(doubt.since(before, 3), Certainty::Chosen { candidates: 3, likely: 750 });
         assert_eq!(doubt.since(doubt, 3), Certainty::Seen);
+        doubt.take_back(Certainty::Chosen { candidates: 3, likely: 500 });
+        assert_eq!(doubt.since(before, 3), Certainty::Seen);
         (0..10_000).for_each(|_| doubt.add(Certainty::Chosen { candidates: 2, likely: 0 }));
         assert_eq!(doubt.since(before, 3), Certainty::Chosen { candidates: 3, likely: 0 });
     }

@@ -383,6 +383,32 @@ impl Contexts {
         }
     }
 
+    /// What has just been asked on a connection is for the open question on another socket, as its bytes say.
+    /// Returns the socket of the question that it was taken for.
+    pub fn named(&mut self, process: u32, socket: u64, of: u64) -> Option<Option<u64>> {
+        let Some(Socket::Served { number, is_open: true, .. }) = self.sockets.get(&of) else {
+            return None;
+        };
+        let named = Asker { socket: of, number: *number };
+        let Some(Socket::Asked { asker, certainty, .. }) = self.sockets.get_mut(&socket) else {
+            return None;
+        };
+        let before = asker.replace(named);
+        let added = std::mem::replace(certainty, Certainty::Seen);
+        self.processes.entry(process).or_default().doubt.take_back(added);
+        if before != Some(named) {
+            if let Some(question) = self.question(process, before) {
+                question.asked = question.asked.saturating_sub(1);
+                question.under_way = question.under_way.saturating_sub(1);
+            }
+            if let Some(question) = self.question(process, Some(named)) {
+                question.asked += 1;
+                question.under_way += 1;
+            }
+        }
+        Some(before.map(|before| before.socket))
+    }
+
     /// What several contexts have left is sent at once: it is taken for the first one's.
     fn of_queued(
         &mut self,

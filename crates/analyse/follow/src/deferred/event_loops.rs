@@ -710,5 +710,7 @@ impl EventLoops {
     }
 }
 
+mod named;
+
 #[cfg(test)]
 mod tests;

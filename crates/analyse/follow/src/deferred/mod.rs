@@ -13,11 +13,14 @@ mod orphans;
 mod pools;
 mod proxy_attribution;
 mod tasks;
+mod trace_ids;
 
 use fettle_requests::{Batch, EventId, Program, Strings};
 
 use causal::Causal;
 use proxy_attribution::ProxyAttribution;
+
+pub(crate) use proxy_attribution::ByTraceId;
 
 /// Events whose time has not come.
 pub(crate) struct Deferred {
@@ -41,6 +44,11 @@ impl Deferred {
     /// Whether it needs events of a kind that schemas do nothing with.
     pub fn needs(&self, event: EventId) -> bool {
         self.proxy_attribution.needs(event)
+    }
+
+    /// Of how many questions their bytes said whose they are.
+    pub fn by_trace_id(&self) -> ByTraceId {
+        self.proxy_attribution.by_trace_id()
     }
 
     /// Where the next events go, in order of time.

@@ -94,6 +94,13 @@ impl Opened {
         self.decisions.push((exchange, Some(first.opener.socket), handed(first.candidates)));
     }
 
+    /// The bytes of the exchange on a connection say for whom it is.
+    pub fn named(&mut self, socket: u64, of: Asker) {
+        if let Some(exchange) = self.exchange(socket) {
+            self.decide(exchange, Some(of));
+        }
+    }
+
     /// A connection is gone.
     pub fn closed(&mut self, socket: u64) {
         if let Some(exchange) = self.exchange(socket) {

@@ -225,6 +225,23 @@ impl AllPools {
         }
     }
 
+    /// What was asked last on a connection turns out to be for this question.
+    pub fn moved(&mut self, process: u32, socket: u64, to: Number) {
+        let pools = self.of(process);
+        let Some(connection) = pools.connections.get_mut(&socket) else { return };
+        let from = connection.asker.replace(to).filter(|from| *from != to);
+        if let Some(from) = from
+            && let Some(waiter) = pools.waiters.get_mut(&from)
+        {
+            waiter.asked = waiter.asked.saturating_sub(1);
+            waiter.under_way = waiter.under_way.saturating_sub(1);
+            if waiter.asked < expected(&pools.votes, waiter.stage) {
+                pools.queue.insert(waiter.since, from);
+            }
+        }
+        pools.has_asked(to, false);
+    }
+
     /// The answer on a connection was read, which was for this question.
     pub fn answered(&mut self, process: u32, socket: u64, asker: Option<Number>) {
         let pools = self.of(process);

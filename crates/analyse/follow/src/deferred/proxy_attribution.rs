@@ -11,6 +11,7 @@ use super::contexts::{self, Contexts};
 use super::event_loops::{At, EventLoops, ExchangeId, Sent};
 use super::opened;
 use super::tasks::{self, Tasks};
+use super::trace_ids::TraceIds;
 
 /// How long events wait for a decision at most. Both limits are of the trace's time, not of the
 /// reader's, so that requests are the same while it is recorded and afterwards.
@@ -33,6 +34,12 @@ pub(crate) struct ProxyAttribution {
     event_loops: EventLoops,
     tasks: Tasks,
     contexts: Contexts,
+    trace_ids: TraceIds,
+    by_trace_id: ByTraceId,
+    /// The events that say what was asked and answered, where their fields are.
+    messages: [Option<(EventId, Said)>; 2],
+    /// What each thread has sent last: on which socket, and where that waits.
+    last_sent: FxHashMap<u32, (u64, WaitingAt)>,
     /// The kinds of events that report tasks.
     of_tasks: [Option<EventId>; 4],
     chunks: VecDeque<Chunk>,
@@ -49,6 +56,28 @@ struct Chunk {
     events: Batch,
     undecided: usize,
 }
+
+/// Of how many questions their bytes said for which request they were asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ByTraceId {
+    pub all: u64,
+    /// Those that the kernel's events alone give to another request.
+    pub moved: u64,
+}
+
+/// Where the fields of a message are; what an answer does not have is not asked for.
+#[derive(Clone, Copy)]
+struct Said {
+    pid: usize,
+    tid: usize,
+    socket: usize,
+    sent: usize,
+    exchange: usize,
+    trace_id: usize,
+}
+
+/// Threads whose last send is remembered; beyond, all are forgotten.
+const THREADS_MAX: usize = 1 << 16;
 
 /// Where an event waits.
 #[derive(Clone, Copy)]
@@ -128,8 +157,20 @@ impl ProxyAttribution {
                 of: place(event, "of").zip(program.strings().find("anonymous")),
             });
         }
+        let messages = ["ask", "answer"].map(|name| {
+            let event = catalog.find(name).filter(|_| field.is_some())?;
+            let of = |name| place(event, name);
+            let (pid, tid, socket) = (of("pid")?, of("tid")?, of("socket")?);
+            let (sent, exchange) = (of("sent")?, of("exchange")?);
+            let trace_id = if name == "ask" { of("trace_id")? } else { 0 };
+            Some((event, Said { pid, tid, socket, sent, exchange, trace_id }))
+        });
         ProxyAttribution {
             roles,
+            messages,
+            trace_ids: TraceIds::default(),
+            by_trace_id: ByTraceId::default(),
+            last_sent: FxHashMap::default(),
             field,
             certain,
             event_loops: EventLoops::default(),
@@ -148,7 +189,18 @@ impl ProxyAttribution {
     /// Whether it needs events of a kind, whatever the schemas do with them.
     pub fn needs(&self, event: EventId) -> bool {
         let role = self.roles.get(event.index()).copied().flatten();
-        self.of_tasks.contains(&Some(event)) || role.is_some_and(|role| role.act == ThreadAct::Pair)
+        self.of_tasks.contains(&Some(event))
+            || self.is_message(event)
+            || role.is_some_and(|role| role.act == ThreadAct::Pair)
+    }
+
+    fn is_message(&self, event: EventId) -> bool {
+        self.messages.iter().flatten().any(|(message, _)| *message == event)
+    }
+
+    /// Of how many questions their bytes said whose they are.
+    pub fn by_trace_id(&self) -> ByTraceId {
+        self.by_trace_id
     }
 
     /// Whether it has to see events of a kind.
@@ -198,6 +250,18 @@ impl ProxyAttribution {
             self.look_at_task(place, words);
             return;
         }
+        let [ask, answer] = self.messages;
+        if let Some((_, fields)) = ask.filter(|(event, _)| *event == kind) {
+            self.look_at_ask(waiting_at, fields);
+            return;
+        }
+        if let Some((_, fields)) = answer.filter(|(event, _)| *event == kind) {
+            let of = |field| events.value(waiting_at.row, field);
+            if of(fields.sent) != 0 {
+                self.trace_ids.answered((of(fields.socket), of(fields.exchange)));
+            }
+            return;
+        }
         let Some(role) = self.roles.get(events.kind(waiting_at.row).index()).copied().flatten()
         else {
             return;
@@ -213,7 +277,16 @@ impl ProxyAttribution {
         let has_bytes = value(role.bytes) as i64 > 0 && is_connected;
         match role.act {
             ThreadAct::Pair => self.contexts.paired([socket, value(role.peer)]),
-            ThreadAct::Close => self.contexts.unpaired(socket),
+            ThreadAct::Close => {
+                self.contexts.unpaired(socket);
+                self.trace_ids.closed(socket);
+            }
+            ThreadAct::Send if has_bytes => {
+                if self.last_sent.len() >= THREADS_MAX {
+                    self.last_sent.clear();
+                }
+                self.last_sent.insert(at.thread, (socket, waiting_at));
+            }
             _ => {}
         }
         if self.contexts.has(at.process) {
@@ -256,6 +329,45 @@ impl ProxyAttribution {
             ThreadAct::Read | ThreadAct::Send => return,
         }
         self.settle();
+    }
+
+    /// Something is asked: by others, or by a process for one of those that it was asked itself.
+    fn look_at_ask(&mut self, waiting_at: WaitingAt, fields: Said) {
+        let Some(chunk) = self.chunks.back() else { return };
+        let (events, row) = (&chunk.events, waiting_at.row);
+        let value = |field: usize| events.value(row, field);
+        let (socket, id) = (value(fields.socket), value(fields.trace_id));
+        if id == 0 {
+            return;
+        }
+        let (process, thread) = (value(fields.pid) as u32, value(fields.tid) as u32);
+        let at = At { process, thread, ns: events.time_ns(row) };
+        if value(fields.sent) == 0 {
+            self.trace_ids.asked(process, (socket, value(fields.exchange)), id);
+            return;
+        }
+        let Some(of) = self.trace_ids.asker(process, id) else { return };
+        let before = match () {
+            () if self.contexts.has(process) => self.contexts.named(process, socket, of),
+            () if self.tasks.has(process) => self.tasks.named(socket, of),
+            () => self.event_loops.named(at, socket, of),
+        };
+        let Some(before) = before else { return };
+        self.settle();
+        self.by_trace_id.all += 1;
+        self.by_trace_id.moved += u64::from(before != Some(of));
+        let sent = self.last_sent.get(&thread).filter(|(on, _)| *on == socket);
+        let Some((_, sent)) = sent.filter(|(_, sent)| sent.chunk >= self.first).copied() else {
+            return;
+        };
+        if before != Some(of) {
+            self.notify(sent, of);
+        }
+        let chunk = &mut self.chunks[(sent.chunk - self.first) as usize];
+        if let Some((likely, candidates)) = self.certain {
+            chunk.events.set_value(sent.row, likely, 0);
+            chunk.events.set_value(sent.row, candidates, 0);
+        }
     }
 
     /// An event that says something of tasks, by its place in [`ProxyAttribution::of_tasks`].
@@ -459,6 +571,58 @@ mod tests {
         assert_eq!(sent, [10, 11]);
         assert!(told.iter().map(|(ns, _)| *ns).eq(0..11));
         assert_eq!(attribution.held, 0);
+    }
+
+    /// Two threads read questions, and a third one asks for both, in the other order: without ids it asks for the one
+    /// that has waited longest.
+    fn handed(ids: [u64; 2]) -> (Vec<[u64; 3]>, ByTraceId) {
+        let (catalog, mut attribution) = setting();
+        let (behalf, (likely, candidates)) =
+            (attribution.field.unwrap(), attribution.certain.unwrap());
+        let mut batch = Batch::new(&catalog);
+        let mut ns = 0;
+        let mut push = |name: &str, tid: u64, socket: u64, more: &[u64]| {
+            ns += 1;
+            let values = [&[1, tid, socket, 1, 2], more].concat();
+            batch.push(ns, catalog.find(name).unwrap(), &values);
+        };
+        let said = |sent: u64, id: u64| [sent, 3, 0, 4, 5, 0, id];
+        for (tid, socket, id) in [(10, 100, 71), (11, 101, 72)] {
+            push("received", tid, socket, &[5]);
+            push("ask", tid, socket, &said(0, id));
+        }
+        for (socket, id) in [(200, ids[0]), (201, ids[1])] {
+            push("sent", 12, socket, &[5]);
+            push("ask", 12, socket, &said(1, id));
+        }
+        for (tid, socket) in [(10, 100), (11, 101)] {
+            push("sent", tid, socket, &[5]);
+            push("answer", tid, socket, &[1, 3, 0, 1, 6, 0]);
+        }
+        attribution.pass(&mut batch, Some(0), true);
+        let sent = catalog.find("sent").unwrap();
+        let rows = (0..batch.len()).filter(|row| batch.kind(*row) == sent);
+        let fields = [behalf, likely, candidates];
+        let found = rows.map(|row| fields.map(|field| batch.value(row, field))).collect();
+        (found, attribution.by_trace_id())
+    }
+
+    #[test]
+    fn ids_in_the_bytes_say_whose_question_it_is() {
+        let (found, counts) = handed([0, 0]);
+        assert_eq!((found[0][0], found[1][0]), (100, 101));
+        assert!(found[0][2] == 2 && found[2][2] > 1, "{found:?}");
+        assert_eq!(counts, ByTraceId::default());
+        // What the ids say is certain, and so is what is answered.
+        let (found, counts) = handed([72, 71]);
+        assert_eq!(found, [[101, 0, 0], [100, 0, 0], [0, 0, 0], [0, 0, 0]]);
+        // The second one would have been for the question that is left.
+        assert_eq!(counts, ByTraceId { all: 2, moved: 1 });
+        let (found, counts) = handed([71, 72]);
+        assert_eq!(found, [[100, 0, 0], [101, 0, 0], [0, 0, 0], [0, 0, 0]]);
+        assert_eq!(counts, ByTraceId { all: 2, moved: 0 });
+        // An id that nobody has was asked with says nothing.
+        assert_eq!(handed([5, 6]), handed([0, 0]));
     }
 
     #[test]

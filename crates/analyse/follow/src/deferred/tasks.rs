@@ -341,6 +341,22 @@ impl Tasks {
         }
     }
 
+    /// What has just been asked on a connection is for the open question on another socket, as its bytes say.
+    /// Returns the socket of the question that it was taken for.
+    pub fn named(&mut self, socket: u64, of: u64) -> Option<Option<u64>> {
+        let Some(Socket::Served { number, is_open: true, .. }) = self.sockets.get(&of) else {
+            return None;
+        };
+        let named = Asker { socket: of, number: *number };
+        let Some(Socket::Asked { asker, certainty, .. }) = self.sockets.get_mut(&socket) else {
+            return None;
+        };
+        let before = asker.replace(named);
+        *certainty = Certainty::Seen;
+        self.opened.named(socket, named);
+        Some(before.map(|before| before.socket))
+    }
+
     /// What was found out of first exchanges since this was asked last.
     pub fn decisions(&mut self) -> std::vec::Drain<'_, Decision> {
         self.opened.decisions()
