@@ -8,7 +8,8 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 28] = [
+pub const SCHEMAS: [(&str, &str); 29] = [
+    schema!("amqp"),
     schema!("asked"),
     schema!("asyncio"),
     schema!("block"),

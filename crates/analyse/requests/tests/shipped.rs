@@ -525,9 +525,18 @@ fn who_only_looks_goes_on() {
         + "30 poll_look 1 1 0\n35 page_fault 1 1 9\n36 page_fault_done 1 1 9\n"
         + &at(50, "sent")
         + "51 answer 1 1 7 \"l\" \"r\" true \"PROTOCOL\" 1 true \"0\"\n60 page_fault 1 1 9\n";
-    for protocol in
-        ["fastcgi", "mqtt", "redis", "memcached", "mysql", "nats", "postgres", "http2", "grpc"]
-    {
+    for protocol in [
+        "amqp",
+        "fastcgi",
+        "mqtt",
+        "redis",
+        "memcached",
+        "mysql",
+        "nats",
+        "postgres",
+        "http2",
+        "grpc",
+    ] {
         let text = text.replace("PROTOCOL", protocol);
         let story = shipped_story(protocol, &text);
         assert_eq!(story.events(), [[1, 2, 3, 4, 5, 6]], "{protocol}");
@@ -885,9 +894,18 @@ fn streams_are_answered_in_any_order() {
 /// A call that is never answered is over with its connection.
 #[test]
 fn a_connection_ends_what_was_asked_on_it() {
-    for protocol in
-        ["fastcgi", "mqtt", "grpc", "http2", "redis", "memcached", "mysql", "nats", "postgres"]
-    {
+    for protocol in [
+        "amqp",
+        "fastcgi",
+        "mqtt",
+        "grpc",
+        "http2",
+        "redis",
+        "memcached",
+        "mysql",
+        "nats",
+        "postgres",
+    ] {
         let text = format!(
             "10 received 1 1 7 \"l\" \"r\" 90
              11 ask 1 1 7 \"l\" \"r\" false \"{protocol}\" 1 \"B\" \"B\"

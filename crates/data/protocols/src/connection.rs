@@ -22,7 +22,7 @@ struct Lane {
     /// Bytes to come that say nothing.
     skip: u64,
     /// What is reported when they have come.
-    then: Option<Answer>,
+    then: Vec<Answer>,
 }
 
 /// A request that waits.
@@ -191,7 +191,7 @@ impl Connection {
             let (bytes, then) = match step {
                 Step::More if missing > 0 || head.len() - at > HEAD => return End::Lost,
                 Step::More => break,
-                Step::Skip(bytes) => (bytes, None),
+                Step::Skip(bytes) => (bytes, Vec::new()),
                 Step::Rest => {
                     (at, missing) = (head.len(), 0);
                     break;
@@ -200,9 +200,10 @@ impl Connection {
                     if let Err(end) = self.asked(ask, counts, notify) {
                         return end;
                     }
-                    (bytes, None)
+                    (bytes, Vec::new())
                 }
-                Step::Answer(bytes, answer) => (bytes, Some(answer)),
+                Step::Answer(bytes, answer) => (bytes, vec![answer]),
+                Step::Answers(bytes, answers) => (bytes, answers),
                 Step::Lost => return End::Lost,
                 Step::Stop(reason) => return End::Stop(reason),
             };
@@ -245,10 +246,8 @@ impl Connection {
         if lane.skip > 0 {
             return Ok(());
         }
-        match lane.then.take() {
-            Some(answer) => self.answers(answer, counts, notify),
-            None => Ok(()),
-        }
+        let then = std::mem::take(&mut lane.then);
+        then.into_iter().try_for_each(|answer| self.answers(answer, counts, notify))
     }
 
     fn asked(

@@ -106,6 +106,8 @@ pub enum Step {
     Ask(u64, Ask),
     /// The end of an answer, which comes after so many bytes.
     Answer(u64, Answer),
+    /// The ends of several answers at once.
+    Answers(u64, Vec<Answer>),
     /// Nothing that can be.
     Lost,
     /// There is no use in going on.

@@ -62,6 +62,11 @@ impl<K: Copy + Eq + Hash, V> Exchanges<K, V> {
         closed
     }
 
+    /// The names under which requests wait.
+    pub fn names(&self) -> impl Iterator<Item = K> {
+        self.open.keys().copied()
+    }
+
     /// Whether a request was once asked before another one was answered.
     pub fn had_several(&self) -> bool {
         self.several

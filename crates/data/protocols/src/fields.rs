@@ -19,10 +19,30 @@ impl<'a> Fields<'a> {
         Some(u16::from_be_bytes(*self.take(2)?.first_chunk()?))
     }
 
+    pub fn be32(&mut self) -> Option<u32> {
+        Some(u32::from_be_bytes(*self.take(4)?.first_chunk()?))
+    }
+
+    pub fn be64(&mut self) -> Option<u64> {
+        Some(u64::from_be_bytes(*self.take(8)?.first_chunk()?))
+    }
+
+    /// Bytes behind their length, which is one byte.
+    pub fn short_text(&mut self) -> Option<&'a [u8]> {
+        let length = self.byte()?;
+        self.take(length.into())
+    }
+
     /// Bytes behind their length, which is two bytes.
     pub fn text(&mut self) -> Option<&'a [u8]> {
         let length = self.be16()?;
         self.take(length.into())
+    }
+
+    /// Bytes behind their length, which is four bytes.
+    pub fn long_text(&mut self) -> Option<&'a [u8]> {
+        let length = self.be32()?;
+        self.take(length as usize)
     }
 
     /// A number of up to five times seven bits, the least significant ones first.

@@ -21,6 +21,7 @@
 // Bytes from the network are never trusted to be as many as they say.
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+mod amqp;
 mod connection;
 mod counts;
 mod decoder;

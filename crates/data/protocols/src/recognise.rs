@@ -2,7 +2,7 @@
 
 use crate::counts::Reason;
 use crate::decoder::Decoder;
-use crate::{fastcgi, http1, http2, memcached, mqtt, mysql, nats, postgres, resp};
+use crate::{amqp, fastcgi, http1, http2, memcached, mqtt, mysql, nats, postgres, resp};
 
 /// The decoder of a connection on which these bytes are the first that are known.
 pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
@@ -18,6 +18,9 @@ pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
     }
     if fastcgi::begins(bytes) {
         return Ok(Box::<fastcgi::FastCgi>::default());
+    }
+    if let Some(amqp) = amqp::recognise(bytes) {
+        return Ok(Box::new(amqp));
     }
     if let Some(mqtt) = mqtt::recognise(bytes) {
         return Ok(Box::new(mqtt));

@@ -1,11 +1,11 @@
 """Makes the files in `captured`: what real clients and servers say to each other, read by read.
 
-capture.py FOLDER [NAME...]: starts PHP-FPM, Mosquitto, PostgreSQL, Redis, memcached, nginx (HTTP/1.1 and HTTP/2), a gRPC server,
+capture.py FOLDER [NAME...]: starts RabbitMQ, PHP-FPM, Mosquitto, PostgreSQL, Redis, memcached, nginx (HTTP/1.1 and HTTP/2), a gRPC server,
 MariaDB and NATS, or those that are named, has clients talk to them through a proxy, and writes a line for each
 read: `>` for what the client said, `<` for what the server did, in hexadecimal. A line `=` begins a new connection.
 Needs (Debian): postgresql redis-server memcached nginx curl python3-psycopg2 python3-redis python3-grpcio
 mariadb-server mariadb-client python3-pymysql sysbench openssl nats-server php-fpm
-mosquitto python3-paho-mqtt; and PyPI's nats-py
+mosquitto python3-paho-mqtt rabbitmq-server python3-pika; and PyPI's nats-py
 """
 
 import asyncio
@@ -36,7 +36,7 @@ def start(*command, **more):
 
 
 def wait_for(port):
-    for _ in range(200):
+    for _ in range(1000):
         try:
             socket.create_connection(("127.0.0.1", port)).close()
             return
@@ -68,10 +68,10 @@ class Proxy:
                 threading.Thread(target=self.forward, args=(lines, sign, a, b), daemon=True).start()
 
     def forward(self, lines, sign, a, b):
-        while data := a.recv(65536):
-            lines.append(f"{sign} {data.hex()}")
-            b.sendall(data)
         try:
+            while data := a.recv(65536):
+                lines.append(f"{sign} {data.hex()}")
+                b.sendall(data)
             b.shutdown(socket.SHUT_WR)
         except OSError:
             pass
@@ -479,7 +479,74 @@ def mqtt():
     proxy.write()
 
 
-ALL = {"fastcgi": fastcgi, "mqtt": mqtt, "postgres": postgres, "redis": redis_, "memcached": memcached, "http": http, "grpc": grpc_, "mysql": mysql, "nats": nats}
+def amqp():
+    import pika
+
+    port, data = free_port(), f"{scratch}/rabbit"
+    os.mkdir(data)
+    env = {**os.environ, "RABBITMQ_NODENAME": f"fettle{port}@localhost", "RABBITMQ_NODE_PORT": str(port), "RABBITMQ_BASE": data,
+           "RABBITMQ_DIST_PORT": str(free_port()), "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_MNESIA_BASE": f"{data}/mnesia",
+           "RABBITMQ_LOG_BASE": data, "RABBITMQ_ENABLED_PLUGINS_FILE": f"{data}/plugins", "HOME": data, "RABBITMQ_PID_FILE": f"{data}/pid"}
+    server = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+    start(server, env=env)
+    proxy = Proxy("amqp", port)
+    proxy.lines.clear()
+
+    def connect():
+        return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", proxy.port, heartbeat=0, socket_timeout=10))
+
+    client, worker = connect(), connect()
+    asks, works = client.channel(), worker.channel()
+    works.queue_declare("work")
+    works.basic_qos(prefetch_count=10)
+    answers = asks.queue_declare("", exclusive=True).method.queue
+    asks.exchange_declare("news", "topic")
+    asks.queue_bind(answers, "news", "shop.*")
+
+    def work(channel, method, properties, body):
+        reply = pika.BasicProperties(correlation_id=properties.correlation_id)
+        channel.basic_publish("", properties.reply_to, body * 2, reply)
+        if body != b"7":
+            channel.basic_ack(method.delivery_tag)
+
+    works.basic_consume("work", work)
+    arrived = []
+    asks.basic_consume(answers, lambda *message: arrived.append(message), auto_ack=True)
+    headers = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "n": 7, "deep": {"a": [1, "b"]}}
+    for n in (7, 8):
+        asks.basic_publish("", "work", b"%d" % n, pika.BasicProperties(reply_to=answers, correlation_id=f"id-{n}", headers=headers,
+                                                                       content_type="text/plain", delivery_mode=2))
+        worker.process_data_events(0.5)
+        client.process_data_events(0.5)
+    works.basic_ack(0, multiple=True)
+    asks.basic_publish("news", "shop.price", b"x" * 300)
+    client.process_data_events(0.5)
+    # Confirmed: one by one, and one that nobody gets.
+    sure = client.channel()
+    sure.confirm_delivery()
+    sure.basic_publish("news", "shop.stock", b"one")
+    try:
+        sure.basic_publish("", "nowhere", b"two", mandatory=True)
+    except pika.exceptions.UnroutableError:
+        pass
+    client.process_data_events(0.2)
+    sure.queue_declare("box")
+    sure.basic_publish("", "box", b"three")
+    sure.basic_get("box", auto_ack=True)
+    sure.basic_get("box", auto_ack=True)
+    sure.queue_delete("box")
+    try:
+        client.channel().queue_declare("missing", passive=True)
+    except pika.exceptions.ChannelClosedByBroker:
+        pass
+    assert len(arrived) == 4, arrived
+    client.close()
+    worker.close()
+    proxy.write()
+    subprocess.run(["/usr/lib/rabbitmq/bin/rabbitmqctl", "stop"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+ALL = {"amqp": amqp, "fastcgi": fastcgi, "mqtt": mqtt, "postgres": postgres, "redis": redis_, "memcached": memcached, "http": http, "grpc": grpc_, "mysql": mysql, "nats": nats}
 try:
     for name in sys.argv[2:] or ALL:
         ALL[name]()

@@ -69,7 +69,8 @@ fn in_pieces(reads: &[Read], size: usize) -> Vec<Read> {
     reads.iter().flat_map(pieces).collect()
 }
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
+    "amqp",
     "fastcgi",
     "grpc",
     "http1",

@@ -18,6 +18,7 @@ fn broken_conversations() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captured");
     let mut conversations: Vec<Vec<(Side, Vec<u8>)>> = Vec::new();
     for name in [
+        "amqp",
         "fastcgi",
         "grpc",
         "http1",
