@@ -8,7 +8,7 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 29] = [
+pub const SCHEMAS: [(&str, &str); 30] = [
     schema!("amqp"),
     schema!("asked"),
     schema!("asyncio"),
@@ -37,6 +37,7 @@ pub const SCHEMAS: [(&str, &str); 29] = [
     schema!("sockets"),
     schema!("spans"),
     schema!("threads"),
+    schema!("websocket"),
     schema!("workers"),
 ];
 

@@ -6,6 +6,7 @@ use crate::counts::{Counts, Reason};
 use crate::decoder::{Answer, Ask, Decoder, Input, MARK, Open, Reply, Step};
 use crate::message::{Ids, Message, NO_REPLY, Side, What};
 use crate::recognise::{may_begin, recognise};
+use crate::websocket::WebSocket;
 
 /// Bytes that are kept of a head that is not whole.
 const HEAD: usize = 64 << 10;
@@ -23,6 +24,13 @@ struct Lane {
     skip: u64,
     /// What is reported when they have come.
     then: Vec<Answer>,
+}
+
+impl Lane {
+    /// Whether nothing that has begun has still to come.
+    fn is_between(&self) -> bool {
+        self.head.is_empty() && self.skip == 0
+    }
 }
 
 /// A request that waits.
@@ -204,6 +212,17 @@ impl Connection {
                 }
                 Step::Answer(bytes, answer) => (bytes, vec![answer]),
                 Step::Answers(bytes, answers) => (bytes, answers),
+                Step::WebSocket(bytes, answer, path) => {
+                    // The client waits for this before it says more, and nothing else waits.
+                    if self.waiting.len() > 1 || !self.lane(1 - n).is_between() {
+                        return End::Stop(Reason::Upgraded);
+                    }
+                    if let Err(end) = self.answers(answer, counts, notify) {
+                        return end;
+                    }
+                    self.decoder = Some(Box::new(WebSocket::new(path)));
+                    (bytes, Vec::new())
+                }
                 Step::Lost => return End::Lost,
                 Step::Stop(reason) => return End::Stop(reason),
             };

@@ -108,6 +108,8 @@ pub enum Step {
     Answer(u64, Answer),
     /// The ends of several answers at once.
     Answers(u64, Vec<Answer>),
+    /// The end of an answer, behind which both ends go on with WebSocket, by this path.
+    WebSocket(u64, Answer, String),
     /// Nothing that can be.
     Lost,
     /// There is no use in going on.

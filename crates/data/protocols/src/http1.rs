@@ -37,6 +37,8 @@ pub struct Http1 {
     answer: State,
     /// Of the answer whose chunks come.
     reported: Answer,
+    /// What was asked for last by a request that wants to go on with another protocol.
+    wants: Option<String>,
 }
 
 /// What a head says of the body.
@@ -46,6 +48,17 @@ struct Head {
     length: Option<u64>,
     chunked: bool,
     ids: Headers,
+    /// The protocol with which the connection is to go on.
+    upgrade: Upgrade,
+}
+
+/// Another protocol.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Upgrade {
+    #[default]
+    None,
+    WebSocket,
+    Other,
 }
 
 /// Reads a head: its first line and what it says of the body.
@@ -64,11 +77,19 @@ fn head(input: Input<'_>) -> Read<(Vec<&[u8]>, Head)> {
             head.length = Some(length);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             head.chunked = value.to_ascii_lowercase().ends_with(b"chunked");
+        } else if name.eq_ignore_ascii_case(b"upgrade") {
+            let is_known = value.eq_ignore_ascii_case(b"websocket");
+            head.upgrade = if is_known { Upgrade::WebSocket } else { Upgrade::Other };
         } else {
             head.ids.look(name, value);
         }
     }
     Some(Ok((first, head)))
+}
+
+/// What a target is without its query.
+fn path(target: &[u8]) -> String {
+    reported(split_at_byte(target, b'?').map_or(target, |(path, _)| path))
 }
 
 /// A chunk: `Ok` of its bytes, whether it is the last one.
@@ -129,6 +150,8 @@ impl Decoder for Http1 {
         }
         let body = if head.chunked { 0 } else { head.length.unwrap_or(0) };
         let (command, text) = (reported(method), reported(target));
+        let is_upgrade = head.upgrade == Upgrade::WebSocket;
+        self.wants = is_upgrade.then(|| path(target));
         let ids = Ids { trace: head.ids.id(), ..Ids::default() };
         Step::Ask(head.bytes.saturating_add(body), Ask { command, text, ids, ..Ask::default() })
     }
@@ -158,6 +181,13 @@ impl Decoder for Http1 {
             Some(Ok(found)) => found,
         };
         let Some(status) = first.get(1).and_then(|word| number(word)) else { return Step::Lost };
+        if status == 101
+            && head.upgrade == Upgrade::WebSocket
+            && let Some(path) = self.wants.take()
+        {
+            let answer = Answer { ok: true, status: status.to_string(), ..Answer::default() };
+            return Step::WebSocket(head.bytes, answer, path);
+        }
         if status == 101 || (command == Some("CONNECT") && status < 300) {
             return Step::Stop(Reason::Upgraded);
         }

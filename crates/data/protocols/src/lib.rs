@@ -42,6 +42,7 @@ mod postgres;
 mod recognise;
 mod resp;
 mod text;
+mod websocket;
 
 use rustc_hash::FxHashMap;
 

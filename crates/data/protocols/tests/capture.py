@@ -1,11 +1,13 @@
 """Makes the files in `captured`: what real clients and servers say to each other, read by read.
 
-capture.py FOLDER [NAME...]: starts RabbitMQ, PHP-FPM, Mosquitto, PostgreSQL, Redis, memcached, nginx (HTTP/1.1 and HTTP/2), a gRPC server,
+capture.py FOLDER [NAME...]: starts a WebSocket server, RabbitMQ, PHP-FPM, Mosquitto, PostgreSQL,
+Redis, memcached, nginx (HTTP/1.1 and HTTP/2), a gRPC server,
 MariaDB and NATS, or those that are named, has clients talk to them through a proxy, and writes a line for each
 read: `>` for what the client said, `<` for what the server did, in hexadecimal. A line `=` begins a new connection.
 Needs (Debian): postgresql redis-server memcached nginx curl python3-psycopg2 python3-redis python3-grpcio
 mariadb-server mariadb-client python3-pymysql sysbench openssl nats-server php-fpm
-mosquitto python3-paho-mqtt rabbitmq-server python3-pika; and PyPI's nats-py
+mosquitto python3-paho-mqtt rabbitmq-server python3-pika
+python3-websockets; and PyPI's nats-py
 """
 
 import asyncio
@@ -546,7 +548,40 @@ def amqp():
     subprocess.run(["/usr/lib/rabbitmq/bin/rabbitmqctl", "stop"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-ALL = {"amqp": amqp, "fastcgi": fastcgi, "mqtt": mqtt, "postgres": postgres, "redis": redis_, "memcached": memcached, "http": http, "grpc": grpc_, "mysql": mysql, "nats": nats}
+def websocket():
+    import websockets
+
+    async def talk():
+        async def serve(connection):
+            async for message in connection:
+                await connection.send(message * 2)
+                if message == "bye":
+                    await connection.ping()
+                    await connection.close(1011, "enough")
+
+        async with websockets.serve(serve, "127.0.0.1", 0) as server:
+            proxy = Proxy("websocket", server.sockets[0].getsockname()[1])
+            await asyncio.sleep(0.1)
+            proxy.lines.clear()
+            at = f"ws://127.0.0.1:{proxy.port}/chat?secret=1"
+            for more in ({}, {"compression": None}):
+                async with websockets.connect(at, **more) as client:
+                    for message in ("hello", b"bytes", "long " * 60, "longer " * 1000):
+                        await client.send(message)
+                        await client.recv()
+                    await client.send(iter(["in ", "several ", "frames"]))
+                    await client.recv()
+                    await (await client.ping())
+                    if more:
+                        await client.send("bye")
+                        await client.recv()
+                        await client.wait_closed()
+            proxy.write()
+
+    asyncio.run(talk())
+
+
+ALL = {"websocket": websocket, "amqp": amqp, "fastcgi": fastcgi, "mqtt": mqtt, "postgres": postgres, "redis": redis_, "memcached": memcached, "http": http, "grpc": grpc_, "mysql": mysql, "nats": nats}
 try:
     for name in sys.argv[2:] or ALL:
         ALL[name]()

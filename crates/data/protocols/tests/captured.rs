@@ -69,7 +69,7 @@ fn in_pieces(reads: &[Read], size: usize) -> Vec<Read> {
     reads.iter().flat_map(pieces).collect()
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "amqp",
     "fastcgi",
     "grpc",
@@ -81,6 +81,7 @@ const NAMES: [&str; 11] = [
     "nats",
     "postgres",
     "redis",
+    "websocket",
 ];
 
 /// `FETTLE_BLESS=1 cargo test` writes what is reported; look at the difference.

@@ -29,6 +29,7 @@ fn broken_conversations() {
         "nats",
         "postgres",
         "redis",
+        "websocket",
     ] {
         let text = std::fs::read_to_string(folder.join(name)).unwrap();
         for line in text.lines() {

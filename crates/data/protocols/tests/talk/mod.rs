@@ -1,4 +1,5 @@
 //! Conversations, as tests write them: what is reported of them, whole, in two pieces at every place, and cut.
+#![allow(dead_code, reason = "not all tests need all of it")]
 
 use fettle_protocols::{Connections, Ids, Message, Side, What};
 
@@ -75,7 +76,6 @@ pub fn reported(talk: &[Said], least: usize) -> Vec<String> {
 }
 
 /// What is reported of these transfers as they are.
-#[allow(dead_code, reason = "not all tests need it")]
 pub fn reported_whole(talk: &[Said]) -> Vec<String> {
     heard(&whole(talk)).0
 }
