@@ -8,7 +8,7 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 30] = [
+pub const SCHEMAS: [(&str, &str); 31] = [
     schema!("amqp"),
     schema!("asked"),
     schema!("asyncio"),
@@ -21,6 +21,7 @@ pub const SCHEMAS: [(&str, &str); 30] = [
     schema!("hosted"),
     schema!("http1"),
     schema!("http2"),
+    schema!("kafka"),
     schema!("kernel"),
     schema!("locks"),
     schema!("memcached"),

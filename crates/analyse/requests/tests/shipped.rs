@@ -528,6 +528,7 @@ fn who_only_looks_goes_on() {
     for protocol in [
         "amqp",
         "fastcgi",
+        "kafka",
         "mqtt",
         "websocket",
         "redis",
@@ -898,6 +899,7 @@ fn a_connection_ends_what_was_asked_on_it() {
     for protocol in [
         "amqp",
         "fastcgi",
+        "kafka",
         "mqtt",
         "websocket",
         "grpc",

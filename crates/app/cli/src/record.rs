@@ -136,8 +136,8 @@ pub struct Args {
     pub(crate) call_times: bool,
     /// Look into so many bytes of each message that goes over a connection, and record what it asks
     /// or answers: HTTP, WebSocket, gRPC, FastCGI, PostgreSQL, MySQL, Redis, memcached, NATS,
-    /// MQTT, AMQP. Paths, statements and keys get into the trace, which may be people's secrets; so this
-    /// is off by default
+    /// MQTT, AMQP, Kafka. Paths, statements and keys get into the trace, which may be people's secrets; so
+    /// this is off by default
     #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(fettle_record::PAYLOAD_MOST)))]
     pub(crate) payload: u32,

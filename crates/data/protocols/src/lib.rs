@@ -33,6 +33,7 @@ mod http1;
 mod http2;
 mod huffman;
 mod ids;
+mod kafka;
 mod memcached;
 mod message;
 mod mqtt;

@@ -33,7 +33,7 @@ pub struct Ids {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The protocol: `http1`, `http2`, `grpc`, `fastcgi`, `postgres`, `mysql`, `redis`, `memcached`,
-    /// `nats`, `mqtt`, `amqp`, `websocket`.
+    /// `nats`, `mqtt`, `amqp`, `kafka`, `websocket`.
     pub protocol: &'static str,
     /// Number of the exchange on its connection; of HTTP/2 the stream's.
     pub exchange: u64,

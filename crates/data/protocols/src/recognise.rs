@@ -2,7 +2,7 @@
 
 use crate::counts::Reason;
 use crate::decoder::Decoder;
-use crate::{amqp, fastcgi, http1, http2, memcached, mqtt, mysql, nats, postgres, resp};
+use crate::{amqp, fastcgi, http1, http2, kafka, memcached, mqtt, mysql, nats, postgres, resp};
 
 /// The decoder of a connection on which these bytes are the first that are known.
 pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
@@ -34,6 +34,13 @@ pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
     if memcached::binary_begins(bytes) {
         return Ok(Box::<memcached::Binary>::default());
     }
+    // Before PostgreSQL, whose version may look like a request for metadata.
+    if let Some(kafka) = kafka::recognise(bytes) {
+        return Ok(Box::new(kafka));
+    }
+    if kafka::may_begin(bytes) {
+        return Err(None);
+    }
     if let Some(mysql) = mysql::recognise(bytes) {
         return Ok(Box::new(mysql));
     }
@@ -50,5 +57,5 @@ pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
 /// Whether the bytes, which are all that one call has brought, may be the beginning of what the next one goes on
 /// with: heads that are read alone.
 pub fn may_begin(bytes: &[u8]) -> bool {
-    bytes.len() == mysql::HEAD || mqtt::may_begin(bytes)
+    bytes.len() == mysql::HEAD || mqtt::may_begin(bytes) || kafka::may_begin(bytes)
 }

@@ -1,13 +1,13 @@
 """Makes the files in `captured`: what real clients and servers say to each other, read by read.
 
-capture.py FOLDER [NAME...]: starts a WebSocket server, RabbitMQ, PHP-FPM, Mosquitto, PostgreSQL,
+capture.py FOLDER [NAME...]: starts a broker of Kafka's protocol, a WebSocket server, RabbitMQ, PHP-FPM, Mosquitto, PostgreSQL,
 Redis, memcached, nginx (HTTP/1.1 and HTTP/2), a gRPC server,
 MariaDB and NATS, or those that are named, has clients talk to them through a proxy, and writes a line for each
 read: `>` for what the client said, `<` for what the server did, in hexadecimal. A line `=` begins a new connection.
 Needs (Debian): postgresql redis-server memcached nginx curl python3-psycopg2 python3-redis python3-grpcio
 mariadb-server mariadb-client python3-pymysql sysbench openssl nats-server php-fpm
 mosquitto python3-paho-mqtt rabbitmq-server python3-pika
-python3-websockets; and PyPI's nats-py
+python3-websockets python3-confluent-kafka strace; and PyPI's nats-py
 """
 
 import asyncio
@@ -581,7 +581,64 @@ def websocket():
     asyncio.run(talk())
 
 
-ALL = {"websocket": websocket, "amqp": amqp, "fastcgi": fastcgi, "mqtt": mqtt, "postgres": postgres, "redis": redis_, "memcached": memcached, "http": http, "grpc": grpc_, "mysql": mysql, "nats": nats}
+KAFKA = """
+from confluent_kafka import Consumer, KafkaException, Producer
+import time
+quick = {"socket.nagle.disable": True, "topic.metadata.refresh.interval.ms": 100000}
+one = Producer({"bootstrap.servers": "localhost", "test.mock.num.brokers": 1, "client.id": "shop", **quick})
+broker = list(one.list_topics(timeout=5).brokers.values())[0]
+at = f"{broker.host}:{broker.port}"
+for n in range(3):
+    one.produce("orders", b"order %d " % n * 20)
+    one.flush(5)
+two = Producer({"bootstrap.servers": at, "client.id": "careless", "acks": 0, **quick})
+two.produce("news", b"nobody waits for this")
+two.flush(5)
+reader = Consumer({"bootstrap.servers": at, "group.id": "workers", "auto.offset.reset": "earliest", "client.id": "worker", **quick})
+reader.subscribe(["orders"])
+read, until = 0, time.monotonic() + 10
+while read < 3 and time.monotonic() < until:
+    message = reader.poll(0.5)
+    read += message is not None and not message.error()
+assert read == 3
+reader.close()
+"""
+
+
+def kafka():
+    # Debian has no broker: librdkafka's own for tests, in the program that asks it.
+    trace = f"{scratch}/kafka.trace"
+    calls = "accept,accept4,recvmsg,sendmsg,close"
+    subprocess.run(["strace", "-f", "-qq", "-xx", "-s", "1000000", "-e", f"trace={calls}", "-o", trace, sys.executable, "-c", KAFKA],
+                   check=True, stderr=subprocess.DEVNULL)
+    begun, connections, lines = {}, {}, []
+    for line in open(trace):
+        thread, call = line.split(None, 1)
+        if call.rstrip().endswith("<unfinished ...>"):
+            begun[thread] = call.rstrip()[:-len("<unfinished ...>")].rstrip()
+            continue
+        if call.startswith("<... "):
+            call = begun.pop(thread) + call[call.index("resumed>") + len("resumed>"):]
+        name, _, rest = call.partition("(")
+        if " = -1 " in rest or " = " not in rest:
+            continue
+        result = int(rest.rsplit(" = ", 1)[1].split()[0])
+        if name.startswith("accept"):
+            connections[result] = ["="]
+            lines.append(connections[result])
+            continue
+        fd = int(rest.split(",")[0].split(")")[0])
+        if name == "close":
+            connections.pop(fd, None)
+        elif fd in connections and result > 0:
+            parts = rest.split("iov_base=\"")[1:]
+            data = "".join(part.split("\"")[0] for part in parts).replace("\\x", "")[:2 * result]
+            connections[fd].append(f"{'>' if name == 'recvmsg' else '<'} {data}")
+    with open(f"{out}/kafka", "w") as file:
+        file.writelines(f"{line}\n" for of in lines if len(of) > 1 for line in of)
+
+
+ALL = {"kafka": kafka, "websocket": websocket, "amqp": amqp, "fastcgi": fastcgi, "mqtt": mqtt, "postgres": postgres, "redis": redis_, "memcached": memcached, "http": http, "grpc": grpc_, "mysql": mysql, "nats": nats}
 try:
     for name in sys.argv[2:] or ALL:
         ALL[name]()

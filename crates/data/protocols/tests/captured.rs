@@ -69,12 +69,13 @@ fn in_pieces(reads: &[Read], size: usize) -> Vec<Read> {
     reads.iter().flat_map(pieces).collect()
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "amqp",
     "fastcgi",
     "grpc",
     "http1",
     "http2",
+    "kafka",
     "memcached",
     "mqtt",
     "mysql",

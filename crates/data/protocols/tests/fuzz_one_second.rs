@@ -23,6 +23,7 @@ fn broken_conversations() {
         "grpc",
         "http1",
         "http2",
+        "kafka",
         "memcached",
         "mqtt",
         "mysql",
