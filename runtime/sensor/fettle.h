@@ -57,7 +57,12 @@
 #define FETTLE_SUB_BITS 3
 #define FETTLE_BUCKETS 496
 
-enum fettle_kind { FETTLE_KIND_SCALAR = 1, FETTLE_KIND_LIST = 2, FETTLE_KIND_HISTOGRAM = 3 };
+enum fettle_kind {
+    FETTLE_KIND_SCALAR = 1,
+    FETTLE_KIND_LIST = 2,
+    FETTLE_KIND_HISTOGRAM = 3,
+    FETTLE_KIND_KNOB = 4 /* fettle_knob.h */
+};
 
 /* What a list does when its ring is full. */
 enum fettle_policy {
@@ -375,6 +380,7 @@ FETTLE__COLD long fettle__open_directory(void) {
 static inline uint64_t fettle__slot_bytes(const struct fettle_sensor *s) {
     if (s->kind == FETTLE_KIND_LIST) return FETTLE_LIST_RING + (UINT64_C(1) << s->ring_log2);
     if (s->kind == FETTLE_KIND_SCALAR) return sizeof(struct fettle_scalar_slot);
+    if (s->kind == FETTLE_KIND_KNOB) return FETTLE_SLOTS; /* a page */
     return sizeof(struct fettle_histogram_slot);
 }
 
@@ -453,25 +459,49 @@ static inline void fettle__fill_writer(const struct fettle_sensor *s, struct fet
     if (index != 0) __atomic_store_n(&w->slot, w->any_slot, __ATOMIC_RELEASE);
 }
 
+/* Makes a sensor's file in a directory, and its name; < 0 if that is not to be. */
+FETTLE__COLD long fettle__create(long dir, const struct fettle_sensor *s, struct fettle__text *name) {
+    name->length = 0;
+    fettle__append(name, s->name);
+    fettle__append(name, ".");
+    fettle__append_number(name, (uint64_t)fettle__sys3(FETTLE__GETPID, 0, 0, 0), 10);
+    fettle__append(name, ".");
+    fettle__append_number(name, __builtin_ia32_rdtsc(), 16);
+    return fettle__sys(FETTLE__OPENAT, dir, (long)name->bytes, 02400302 /* RDWR CREAT EXCL NOFOLLOW
+                       CLOEXEC */, 0600, 0, 0);
+}
+
+/* Fills in a head, all but the magic number, which says that all the rest is there. */
+FETTLE__COLD void fettle__fill_head(struct fettle_head *head, const struct fettle_sensor *s) {
+    size_t i;
+    head->version = FETTLE_VERSION;
+    head->version_min = FETTLE_VERSION_MIN;
+    head->kind = s->kind;
+    head->policy = s->policy;
+    head->major = s->major;
+    head->minor = s->minor;
+    head->instance = s->instance;
+    head->pid = (uint32_t)fettle__sys3(FETTLE__GETPID, 0, 0, 0);
+    head->start_time = fettle__start_time();
+    head->tsc_at_open = __builtin_ia32_rdtsc();
+    head->monotonic_ns_at_open = fettle__clock(1);
+    head->realtime_ns_at_open = fettle__clock(0);
+    head->slots = s->slots;
+    head->cell_log2 = s->cell_log2;
+    head->ring_log2 = s->ring_log2;
+    for (i = 0; s->name[i] != '\0' && i < FETTLE_NAME_BYTES - 1; i++) head->name[i] = s->name[i];
+}
+
 /* Makes this process's file and memory of a sensor; returns NULL if that is not to be. */
 FETTLE__COLD struct fettle_process *fettle__make(const struct fettle_sensor *s) {
     long dir = fettle__open_directory(), fd, base = -1, memory = -1, populated;
     uint64_t bytes = (FETTLE_SLOTS + s->slots * fettle__slot_bytes(s) + 4095) & ~UINT64_C(4095);
-    uint64_t tsc = __builtin_ia32_rdtsc();
-    uint64_t pid = (uint64_t)fettle__sys3(FETTLE__GETPID, 0, 0, 0);
     size_t private_bytes = sizeof(struct fettle_process) + s->slots * sizeof(struct fettle_writer);
     struct fettle__text name = {{0}, 0};
     struct fettle_head *head;
     struct fettle_process *process;
-    size_t i;
     if (dir < 0) return NULL;
-    fettle__append(&name, s->name);
-    fettle__append(&name, ".");
-    fettle__append_number(&name, pid, 10);
-    fettle__append(&name, ".");
-    fettle__append_number(&name, tsc, 16);
-    fd = fettle__sys(FETTLE__OPENAT, dir, (long)name.bytes, 02400302 /* RDWR CREAT EXCL NOFOLLOW
-                     CLOEXEC */, 0600, 0, 0);
+    fd = fettle__create(dir, s, &name);
     if (fd >= 0 && fettle__sys3(FETTLE__FTRUNCATE, fd, (long)bytes, 0) == 0) {
         base = fettle__sys(FETTLE__MMAP, 0, (long)bytes, 3, 1 /* SHARED */, fd, 0);
         memory = fettle__sys(FETTLE__MMAP, 0, (long)private_bytes, 3, 0x22 /* PRIVATE ANON */, -1, 0);
@@ -492,22 +522,7 @@ FETTLE__COLD struct fettle_process *fettle__make(const struct fettle_sensor *s) 
     process = (struct fettle_process *)memory;
     process->base = (char *)base;
     head = (struct fettle_head *)base;
-    head->version = FETTLE_VERSION;
-    head->version_min = FETTLE_VERSION_MIN;
-    head->kind = s->kind;
-    head->policy = s->policy;
-    head->major = s->major;
-    head->minor = s->minor;
-    head->instance = s->instance;
-    head->pid = (uint32_t)pid;
-    head->start_time = fettle__start_time();
-    head->tsc_at_open = __builtin_ia32_rdtsc();
-    head->monotonic_ns_at_open = fettle__clock(1);
-    head->realtime_ns_at_open = fettle__clock(0);
-    head->slots = s->slots;
-    head->cell_log2 = s->cell_log2;
-    head->ring_log2 = s->ring_log2;
-    for (i = 0; s->name[i] != '\0' && i < FETTLE_NAME_BYTES - 1; i++) head->name[i] = s->name[i];
+    fettle__fill_head(head, s);
     fettle__fill_writer(s, process, 0, 0);
     fettle__store(&head->magic, FETTLE_MAGIC);
     return process;

@@ -25,6 +25,7 @@ compile_error!("fettle knows x86-64 Linux only");
 
 mod commit;
 mod inject;
+mod knob;
 mod make;
 mod origin;
 mod process;
@@ -43,6 +44,7 @@ use fettle_abi::sensor::{
 };
 
 pub use fettle_abi::ring::Policy;
+pub use knob::Knob;
 
 use origin::Origin;
 
@@ -77,6 +79,11 @@ impl Sensor<()> {
 
     /// How often each magnitude occurs.
     pub const fn histogram(name: &'static str, major: u32, minor: u32) -> Sensor<Histogram> {
+        Sensor::new(name, major, minor, 0, 0)
+    }
+
+    /// A number that others set and this program reads.
+    pub const fn knob(name: &'static str, major: u32, minor: u32) -> Sensor<Knob> {
         Sensor::new(name, major, minor, 0, 0)
     }
 }
@@ -143,6 +150,14 @@ impl Sensor<List> {
     /// The sensor. Can make a `static`.
     pub const fn open(self) -> List {
         List(self.origin(Kind::List))
+    }
+}
+
+impl Sensor<Knob> {
+    /// The knob, with its default and the values that it may be set to. Makes a `static`.
+    pub const fn values(self, default: i64, values: std::ops::RangeInclusive<i64>) -> Knob {
+        let origin = Origin::new(self.name, [self.major, self.minor, self.instance], knob::shape());
+        Knob::new(origin, [default, *values.start(), *values.end()])
     }
 }
 

@@ -73,11 +73,16 @@ impl Origin {
 
 /// Makes this process's part of a sensor; `None` if no monitor asked for it or it cannot be made.
 fn process(origin: &Origin) -> Option<&'static Process> {
+    with_file(origin, |file| make(origin, file))
+}
+
+/// Makes a sensor's file and something of it; without that, the file is deleted.
+pub(crate) fn with_file<T>(origin: &Origin, make: impl FnOnce(&Fd) -> Option<T>) -> Option<T> {
     let directory = directory()?;
     let mut name = Text::new();
     write!(name, "{}.{}.{:x}", origin.name, sys::pid(), sys::rdtsc()).ok()?;
     let file = sys::create(&directory, name.c_str())?;
-    let made = make(origin, &file);
+    let made = make(&file);
     if made.is_none() {
         sys::unlink(&directory, name.c_str());
     }
@@ -104,7 +109,8 @@ fn make(origin: &Origin, file: &Fd) -> Option<&'static Process> {
     Some(process)
 }
 
-fn fill_head(origin: &Origin, head: Shared) {
+/// Writes a sensor's head, all but the magic number, which says that all the rest is there.
+pub(crate) fn fill_head(origin: &Origin, head: Shared) {
     let half = |offset: usize, value: u32| head.half(offset).store(value, Relaxed);
     let word = |offset: usize, value: u64| head.word(offset).store(value, Relaxed);
     let shape = &origin.shape;

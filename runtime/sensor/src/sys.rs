@@ -156,6 +156,41 @@ pub(crate) fn map_wiped(bytes: usize) -> Option<*mut u8> {
     if advised == 0 || wipe_by_callback(start, bytes) { Some(start) } else { None }
 }
 
+/// Maps a page of a file over a page of ours.
+///
+/// # Safety
+///
+/// Nothing but atomics may reach the page, and its contents must stay what they mean.
+pub(crate) unsafe fn map_over(file: &Fd, offset: u64, page: *mut c_void) -> Option<()> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+    // SAFETY: by this function's contract.
+    let mapped = unsafe { libc::mmap(page, 4096, access, flags, file.0, offset as i64) };
+    (mapped == page).then_some(())
+}
+
+/// Puts a page of this process's own in a page's place, which begins with this word.
+///
+/// # Safety
+///
+/// As for [`map_over`].
+pub(crate) unsafe fn renew_page(page: *mut c_void, first: u64) {
+    let Some(fresh) = map(4096, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1) else { return };
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: `fresh` is a page of ours that nothing else knows; the rest by this function's contract. One step
+    // replaces the page.
+    unsafe {
+        fresh.cast::<u64>().write(first);
+        libc::mremap(fresh.cast(), 4096, 4096, flags, page);
+    }
+}
+
+/// Has the C library call this in the child of every fork.
+pub(crate) fn at_fork_in_child(callback: extern "C" fn()) -> bool {
+    // SAFETY: the callback may run in the child of a process with threads, by its contract.
+    unsafe { libc::pthread_atfork(None, None, Some(callback)) == 0 }
+}
+
 /// More memory than that is not wiped by callbacks.
 const WIPED_MAX: usize = 64;
 static WIPED: [(AtomicPtr<u8>, AtomicUsize); WIPED_MAX] =

@@ -8,4 +8,5 @@ rule dead   { process of "app" waits in a cycle -> keep evidence, signal TERM at
 rule asleep { worker of "nginx" sleeps 5ms while it holds bytes -> run "logger asleep" }
 rule beat   { scalar "web.ticks" of process of "web" still for 4ms -> signal USR1 }
 rule told   { process of "db" waits in a cycle -> webhook "http://127.0.0.1:9000/hung" }
+rule path   { scalar "put.moved" of process of "web" still for 1s -> set "put.path" to 0 for 10s }
 R

@@ -21,6 +21,7 @@ mod import;
 mod instrument;
 mod jar;
 mod kernel;
+mod knobs;
 mod layout;
 mod lift;
 mod locate;
@@ -257,6 +258,11 @@ fn record(args: record::Args) -> anyhow::Result<ExitCode> {
         None => record::run(args),
     });
     recorded.or_else(|error| record::failed(error, quiet))
+}
+
+/// This program, whatever has become of its file since.
+fn own_program() -> std::path::PathBuf {
+    "/proc/self/exe".into()
 }
 
 fn man(dir: Option<&Path>) -> anyhow::Result<ExitCode> {

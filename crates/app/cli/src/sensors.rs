@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
 use fettle_sensor::{
-    Clock, Description, Directory, Drained, Event, Found, Histogram, Kind, List, Sensor,
+    Clock, Description, Directory, Drained, Event, Found, Histogram, Kind, KnobState, List, Sensor,
 };
 use serde_json::{Value, json};
+
+use crate::knobs::SetArgs;
 
 /// Version of the JSON that these commands write.
 const JSON_VERSION: u32 = 1;
@@ -25,7 +27,7 @@ const SAFE_AT_ONCE: usize = 64;
 /// Pause between two looks under `--follow`.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Read the events, scalars and histograms that programs commit of their own accord
+/// Read what programs commit of their own accord, and set their knobs
 ///
 /// A program takes part that uses `fettle.h` or the crate `fettle`, and that was started with
 /// FETTLE_SENSORS=1 in its environment.
@@ -62,6 +64,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Set a knob: a number that programs read and others change
+    Set(SetArgs),
+    /// Give knobs back when the process at the other end of standard input dies
+    #[command(hide = true)]
+    Guard,
     /// Delete the sensors of programs that are dead, read or not
     Clean {
         /// Say what would be deleted, and delete nothing
@@ -72,6 +79,9 @@ enum Command {
 
 /// Runs `fettle sensors`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if matches!(args.command, Command::Guard) {
+        return crate::knobs::guard();
+    }
     let directory = match &args.directory {
         Some(path) => Directory::open(path)?,
         None => Directory::open_default()?,
@@ -81,6 +91,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::List { json } => list(&directory, json, &mut out),
         Command::Read { name, follow, json } => read(&directory, &name, follow, json, &mut out),
         Command::Clean { dry_run } => clean(&directory, dry_run, &mut out),
+        Command::Set(args) => crate::knobs::set(&directory, &args, &mut out),
+        Command::Guard => Ok(true),
     };
     match done {
         Ok(complete) => Ok(ExitCode::from(u8::from(!complete))),
@@ -320,6 +332,13 @@ fn describe(sensor: &Sensor) -> Value {
 fn contents(sensor: &Sensor) -> anyhow::Result<Value> {
     Ok(match sensor.description().shape.kind() {
         Kind::Scalar => json!({"value": sensor.scalar()?}),
+        Kind::Knob => {
+            let KnobState { value, default, least, greatest, resting, is_held } = sensor.knob()?;
+            json!({
+                "value": value, "default": default, "least": least, "greatest": greatest,
+                "resting": resting, "held": is_held,
+            })
+        }
         Kind::Histogram => {
             let histogram = sensor.histogram()?;
             let bucket = |b: fettle_sensor::Bucket| json!([b.low, b.high, b.count]);
@@ -348,6 +367,11 @@ fn contents(sensor: &Sensor) -> anyhow::Result<Value> {
 fn summary(sensor: &Sensor) -> anyhow::Result<String> {
     Ok(match sensor.description().shape.kind() {
         Kind::Scalar => sensor.scalar()?.to_string(),
+        Kind::Knob => {
+            let KnobState { value, default, least, greatest, is_held, .. } = sensor.knob()?;
+            let held = if is_held { ", held" } else { "" };
+            format!("{value} ({least} to {greatest}, default {default}{held})")
+        }
         Kind::Histogram => quantiles(&sensor.histogram()?),
         Kind::List => {
             let account = sensor.account()?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use fettle_trace::rfc3339;
-use fettle_watch::journal::{self, Entry, Line, Sent};
+use fettle_watch::journal::{self, Entry, GivenBack, Line, Sent};
 use fettle_watch::look::Look;
 use fettle_watch::{
     Action, Finding, Judge, LocalAddress, Notice, Rule, Watcher, WatcherOptions, Why, parse,
@@ -38,6 +38,7 @@ A file of rules:
   rule asleep { worker of \"nginx\" sleeps 5ms while it holds bytes -> run \"logger asleep\" }
   rule beat   { scalar \"web.ticks\" of process of \"web\" still for 4ms -> signal USR1 }
   rule told   { process of \"db\" waits in a cycle -> webhook \"http://127.0.0.1:9000/hung\" }
+  rule path   { scalar \"put.moved\" of process of \"web\" still for 1s -> set \"put.path\" to 0 for 10s }
 
 Exit status: 0 nothing found; 1 a rule held; 2 error.")]
 pub struct WatchArgs {
@@ -126,6 +127,7 @@ fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<E
         pids: args.pid.clone(),
         act: args.act,
         tick: args.tick,
+        fettle: crate::own_program(),
         state,
         record: args.record.clone(),
         metrics: args.metrics,
@@ -217,6 +219,7 @@ fn history(journal: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
                 at(entry.at_ms) + &found(entry, &entry.rule, !entry.done.is_empty())
             }
             (Line::Sent(of), false) => at(of.at_ms) + &sent(of),
+            (Line::GivenBack(of), false) => at(of.at_ms) + &given_back(of),
         };
         output::print(&text)?;
     }
@@ -250,6 +253,7 @@ fn shown(notice: &Notice, rules: &[String], acts: bool) -> String {
             format!("  would send to {webhook}: {message}\n")
         }
         Notice::Sent(of) => sent(of),
+        Notice::GivenBack(of) => given_back(of),
         Notice::Replaced { rule, old, new, found_after_ns, after_ns } => format!(
             "{rule}: process {new} has taken the place of {old}: found {} after the last progress, new worker \
              ready after {}\n",
@@ -271,6 +275,10 @@ fn found(entry: &Entry, rule: &str, acts: bool) -> String {
             Action::Signal { name, .. } => format!("signal {name}"),
             Action::RestartKill => "killed, for its parent to start another".to_owned(),
             Action::Run(command) => format!("run {command:?}"),
+            Action::Set { knob, value, hold } => {
+                let time = hold.map(|time| format!(" for {time:?}")).unwrap_or_default();
+                format!("set {knob} to {value}{time}")
+            }
             Action::Webhook(url) => format!("webhook {url}"),
             Action::Log => continue,
         };
@@ -284,6 +292,10 @@ fn found(entry: &Entry, rule: &str, acts: bool) -> String {
         text += "  nothing was done\n";
     }
     text
+}
+
+fn given_back(of: &GivenBack) -> String {
+    format!("{} of process {} is what it was\n", of.knob, of.pid)
 }
 
 /// What became of a webhook's message.
@@ -341,6 +353,7 @@ fn json_line(notice: &Notice) -> String {
             json!({ "kind": "would-send", "webhook": webhook, "message": message })
         }
         Notice::Sent(sent) => json!({ "kind": "sent", "sent": sent }),
+        Notice::GivenBack(of) => json!({ "kind": "given-back", "given_back": of }),
         Notice::Replaced { rule, old, new, found_after_ns, after_ns } => json!({
             "kind": "replaced", "rule": rule, "old": old, "new": new,
             "found_after_ns": found_after_ns, "after_ns": after_ns,

@@ -63,6 +63,8 @@ pub enum Kind {
     List = 2,
     /// How often each magnitude occurred.
     Histogram = 3,
+    /// The counterpart of a scalar: a number that the program reads and others set.
+    Knob = 4,
 }
 
 impl Kind {
@@ -72,6 +74,7 @@ impl Kind {
             1 => Some(Kind::Scalar),
             2 => Some(Kind::List),
             3 => Some(Kind::Histogram),
+            4 => Some(Kind::Knob),
             _ => None,
         }
     }
@@ -186,6 +189,34 @@ pub struct HistogramSlot {
     pub buckets: [u64; BUCKETS],
     /// Zeros.
     pub pad1: [u64; 8],
+}
+
+/// What a knob's [`KnobSlot::value`] is in a program that has not made its file yet; no knob has this value.
+pub const KNOB_UNOPENED: i64 = i64::MIN;
+
+/// A knob's only slot: a page of its file, which the program maps over a page of its own data, so that reading
+/// the knob is one load from a fixed address.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct KnobSlot {
+    /// What the program reads; written by others.
+    pub value: i64,
+    /// Zeros.
+    pub pad0: [u64; 7],
+    /// What the program has chosen.
+    pub default_value: i64,
+    /// The least value that may be set.
+    pub least: i64,
+    /// The greatest value that may be set.
+    pub greatest: i64,
+    /// What `value` is while nobody holds the knob; `default_value` at first.
+    pub resting: i64,
+    /// 1 while somebody holds the knob, who has locked its file. Without a lock, its holder died.
+    pub held: u64,
+    /// How often the value was set.
+    pub sets: u64,
+    /// Zeros.
+    pub pad1: [u64; 498],
 }
 
 /// The bucket that counts `value`: below 8 the value itself, then eight to each power of two.
@@ -303,6 +334,7 @@ impl Shape {
         };
         let ring = match kind {
             Kind::List => 4 <= cell_log2 && cell_log2 <= 8 && 12 <= ring_log2 && ring_log2 <= 30,
+            Kind::Knob => cell_log2 == 0 && ring_log2 == 0 && slots == 1,
             _ => cell_log2 == 0 && ring_log2 == 0,
         };
         if ring && 1 <= slots && slots <= SLOTS_MAX {
@@ -358,6 +390,7 @@ impl Shape {
             Kind::Scalar => size_of::<ScalarSlot>() as u64,
             Kind::List => LIST_RING as u64 + self.ring_bytes(),
             Kind::Histogram => size_of::<HistogramSlot>() as u64,
+            Kind::Knob => size_of::<KnobSlot>() as u64,
         }
     }
 
@@ -411,6 +444,9 @@ const _: () = {
     assert!(size_of::<HistogramSlot>() == 4096);
     assert!(offset_of!(HistogramSlot, buckets) == 64);
     assert!(BUCKETS == 496);
+    assert!(size_of::<KnobSlot>() == 4096);
+    assert!(offset_of!(KnobSlot, default_value) == 64);
+    assert!(offset_of!(KnobSlot, held) == 96);
 };
 
 #[cfg(test)]
@@ -450,6 +486,7 @@ mod tests {
         assert_eq!(list.file_bytes(), 4096 + 3 * 8192);
         assert_eq!(list.payload_words(), 2);
         assert_eq!(Shape::checked(1, 0, 65, 0, 0).unwrap().file_bytes(), 4096 + 8192);
+        assert_eq!(Shape::checked(4, 0, 1, 0, 0).unwrap().file_bytes(), 8192);
         for (kind, policy, slots, cell, ring) in [
             (0, 0, 1, 5, 12),
             (2, 3, 1, 5, 12),
@@ -460,6 +497,8 @@ mod tests {
             (2, 0, 1, 5, 11),
             (2, 0, 1, 5, 31),
             (1, 0, 1, 5, 0),
+            (4, 0, 2, 0, 0),
+            (5, 0, 1, 0, 0),
         ] {
             assert_eq!(Shape::checked(kind, policy, slots, cell, ring), None);
         }

@@ -57,6 +57,32 @@ pub enum Error {
         /// The sensor.
         name: String,
     },
+    /// Another process has set this knob, and holds it.
+    #[error(
+        "{name}: another process holds this knob (a `fettle watch`, or `fettle sensors set --for`)"
+    )]
+    Held {
+        /// The knob.
+        name: String,
+    },
+    /// The knob's program has declared other bounds.
+    #[error("{name}: {value} is out of its bounds, {least} to {greatest}")]
+    OutOfBounds {
+        /// The knob.
+        name: String,
+        /// What it was to be set to.
+        value: i64,
+        /// The least value.
+        least: i64,
+        /// The greatest value.
+        greatest: i64,
+    },
+    /// Nothing would put a knob right when this process dies.
+    #[error("no process can be started that gives knobs back when this one dies: {source}")]
+    NoGuard {
+        /// Why.
+        source: io::Error,
+    },
     /// The file became shorter while it was read.
     #[error("{name}: the sensor's memory was taken away")]
     Truncated {

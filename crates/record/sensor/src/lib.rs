@@ -1,4 +1,4 @@
-//! The consumer's side of sensors: find them, drain lists, read scalars and histograms.
+//! The consumer's side of sensors: find them, drain lists, read scalars and histograms, set knobs.
 //!
 //! A sensor is a file in a folder that only its user may enter; programs make them with the crate
 //! `fettle` or the header `fettle.h`. Its producer is another program, which may be broken or
@@ -21,6 +21,8 @@ mod error;
 mod guard;
 mod heart;
 mod histogram;
+mod holder;
+mod knob;
 mod list;
 mod map;
 mod process;
@@ -30,9 +32,11 @@ pub use clock::Clock;
 pub use directory::{Directory, Found, Skipped};
 pub use error::Error;
 pub use histogram::{Bucket, Histogram};
+pub use holder::{Holder, guard};
+pub use knob::{Knob, KnobState};
 pub use list::{Account, Drained, Event, EventId, List};
 pub use process::ProcessId;
 pub use sensor::{Description, Sensor};
 
 pub use fettle_abi::ring::Policy;
-pub use fettle_abi::sensor::Kind;
+pub use fettle_abi::sensor::{Kind, is_name};

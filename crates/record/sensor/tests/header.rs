@@ -28,6 +28,8 @@ const CONSTANTS: &[(&str, u64)] = &[
     ("FETTLE_KIND_SCALAR", Kind::Scalar as u64),
     ("FETTLE_KIND_LIST", Kind::List as u64),
     ("FETTLE_KIND_HISTOGRAM", Kind::Histogram as u64),
+    ("FETTLE_KIND_KNOB", Kind::Knob as u64),
+    ("FETTLE_KNOB_UNOPENED", KNOB_UNOPENED as u64),
     ("FETTLE_DROP", Policy::Drop as u64),
     ("FETTLE_OVERWRITE", Policy::Overwrite as u64),
     ("FETTLE_WAIT", Policy::Wait as u64),
@@ -90,23 +92,35 @@ fn layouts_are_equal() {
     structure!("fettle_list_slot", ListSlot, cursors, settled, missed);
     structure!("fettle_scalar_slot", ScalarSlot, sum);
     structure!("fettle_histogram_slot", HistogramSlot, sum, buckets);
+    structure!(
+        "fettle_knob_slot",
+        KnobSlot,
+        value,
+        default_value,
+        least,
+        greatest,
+        resting,
+        held,
+        sets
+    );
     claims.extend(CONSTANTS.iter().map(|&(name, value)| (name.to_string(), value)));
     let mut source = String::from(
-        "#include \"fettle.h\"\n#include <stdio.h>\n\
+        "#include \"fettle_knob.h\"\n#include <stdio.h>\n\
          #define CLAIM(what, value) if ((uint64_t)(what) != UINT64_C(value)) \
          { printf(\"%s is %llu in C, %s in Rust\\n\", #what, (unsigned long long)(what), #value); \
          wrong = 1; }\n\
          FETTLE_LIST(list, \"a\", 1, 2, FETTLE_WAIT);\n\
          FETTLE_SHARED_LIST(shared, \"b\", 1, 2, FETTLE_DROP);\n\
          FETTLE_SCALAR(scalar, \"c\", 1, 2);\nFETTLE_HISTOGRAM(histogram, \"d\", 1, 2);\n\
-         FETTLE_EXTERN(other);\n\
+         FETTLE_KNOB(knob, \"e\", 1, 2, -1, -5, 3);\nFETTLE_EXTERN(other);\nFETTLE_EXTERN_KNOB(dial);\n\
          int main(void) {\n    int wrong = 0, i = -1;\n    const uint64_t words[] = {1, 2};\n\
          FETTLE_COMMIT(list, 1);\n    FETTLE_COMMIT(list, 1, i);\n\
          FETTLE_COMMIT(list, 1, i, 2);\n    FETTLE_COMMIT(list, 1, i, 2, 3);\n\
          FETTLE_COMMIT(list, 1, i, 2, 3, 4);\n    FETTLE_COMMIT(list, 1, i, 2, 3, 4, 5);\n\
          FETTLE_COMMIT(shared, 1, i, 2, 3, 4, 5, 6);\n\
          FETTLE_COMMIT_WORDS(list, 1, words, 2);\n    FETTLE_ADD(scalar, i);\n\
-         FETTLE_SET(scalar, i);\n    FETTLE_RECORD(histogram, i);\n",
+         FETTLE_SET(scalar, i);\n    FETTLE_RECORD(histogram, i);\n\
+         if (FETTLE_VALUE(knob) != -1 || ((uintptr_t)&knob.page & 4095) != 0) wrong = 1;\n",
     );
     for (what, value) in &claims {
         writeln!(source, "    CLAIM({what}, {value})").unwrap();

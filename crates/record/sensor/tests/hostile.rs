@@ -17,6 +17,10 @@ fn read_all(path: &Path) {
     let _ = sensor.scalar();
     let _ = sensor.histogram().map(|h| (h.sum(), h.quantile(0.5), h.buckets().count()));
     let _ = sensor.account();
+    let _ = sensor.knob();
+    if let Ok(mut knob) = Sensor::open(path).and_then(Sensor::into_knob) {
+        let _ = knob.set(0);
+    }
     let _ = (sensor.is_alive(), sensor.clock().monotonic_ns(1));
     if let Ok(mut list) = sensor.into_list() {
         for _ in 0..2 {
@@ -46,8 +50,10 @@ fn templates(bench: &Bench) -> Vec<Vec<u8>> {
     }
     let life = common::compile("life");
     assert!(bench.command(&life).arg("numbers").status().unwrap().success());
+    let mut knob = bench.command(&common::compile("knob"));
+    assert!(knob.stdin(std::process::Stdio::null()).status().unwrap().success());
     let found = bench.directory.sensors().unwrap();
-    assert_eq!((found.sensors.len(), found.skipped.len()), (5, 0));
+    assert_eq!((found.sensors.len(), found.skipped.len()), (6, 0));
     let bytes = found.sensors.iter().map(|sensor| fs::read(sensor.path()).unwrap()).collect();
     found.sensors.iter().for_each(|sensor| sensor.remove().unwrap());
     bytes
@@ -67,7 +73,7 @@ fn one_second_of_garbage() {
     let start = Instant::now();
     let mut turns = 0;
     while start.elapsed() < Duration::from_secs(1) {
-        let mut bytes = templates[random.below(5) as usize].clone();
+        let mut bytes = templates[random.below(6) as usize].clone();
         let whole = random.below(8) == 0;
         for _ in 0..=random.below(40) {
             // Mostly where the cursors and sizes are.

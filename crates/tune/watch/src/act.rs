@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
+use fettle_sensor::Description;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::budget::Budgets;
 use crate::evidence;
 use crate::journal::{Done, Sent};
 use crate::judge::Finding;
+use crate::knobs::Knobs;
 use crate::look::Look;
 use crate::proc::Watched;
 use crate::rule::{Action, Rule};
@@ -27,6 +29,7 @@ pub struct Actor {
     budgets: Arc<Budgets>,
     tally: Tally,
     webhooks: Webhooks,
+    knobs: Knobs,
     /// Commands that run.
     commands: Vec<Child>,
 }
@@ -35,10 +38,16 @@ pub struct Actor {
 const COMMAND_MAX: usize = 16;
 
 impl Actor {
-    /// Evidence goes into folders below `folder`; what is done is counted by `tally`.
-    pub fn new(folder: &Path, budgets: Arc<Budgets>, tally: Tally) -> Actor {
+    /// Evidence goes into folders below `folder`; what is done is counted by `tally`. `fettle` is this program.
+    pub fn new(folder: &Path, fettle: &Path, budgets: Arc<Budgets>, tally: Tally) -> Actor {
         let (folder, commands) = (folder.to_owned(), Vec::new());
-        Actor { folder, budgets, tally, webhooks: Webhooks::default(), commands }
+        let knobs = Knobs::new(fettle.to_owned());
+        Actor { folder, budgets, tally, webhooks: Webhooks::default(), knobs, commands }
+    }
+
+    /// Gives back knobs whose time is over, and says which.
+    pub fn give_back(&mut self, now: Instant) -> Vec<Description> {
+        self.knobs.give_back(now)
     }
 
     /// Does what the rule asks for, in its order, up to what fails; then tells receivers what was done, also
@@ -155,6 +164,9 @@ impl Actor {
                 send(process, Signal::KILL)
             }
             Action::Run(command) => self.run(command, rule, finding, process),
+            Action::Set { knob, value, hold } => {
+                self.knobs.set(process, knob, *value, *hold).map(|()| None)
+            }
             // They come last, with what was done.
             Action::Webhook(_) => Ok(None),
         }

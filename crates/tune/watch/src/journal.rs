@@ -19,6 +19,8 @@ pub enum Line {
     Found(Entry),
     /// A message was taken, or dropped.
     Sent(Sent),
+    /// A knob was given back.
+    GivenBack(GivenBack),
 }
 
 /// What was found and done.
@@ -62,6 +64,17 @@ pub struct Sent {
     pub status: Option<u16>,
     /// Why it was dropped, if it was.
     pub error: Option<String>,
+}
+
+/// A knob that a rule had set for some time has its old value again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenBack {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The knob.
+    pub knob: String,
+    /// Its process.
+    pub pid: u32,
 }
 
 /// Adds a line to the file, which only its owner can read.

@@ -13,6 +13,7 @@ pub mod evidence;
 mod exchange;
 pub mod journal;
 mod judge;
+mod knobs;
 mod limit;
 pub mod look;
 pub mod parse;

@@ -9,6 +9,7 @@
 //!           | "scalar" TEXT target "still" "for" TIME
 //! target    = ( "worker" | "process" ) "of" TEXT
 //! action    = "log" | "keep" "evidence" | "restart" "kill" | "signal" NAME | "run" TEXT | "webhook" TEXT
+//!           | "set" TEXT "to" NUMBER [ "for" TIME ]
 //! budget    = "at" "most" NUMBER "in" TIME
 //! TIME      = NUMBER ( "us" | "ms" | "s" | "m" )
 //! ```
@@ -18,6 +19,8 @@
 use std::time::Duration;
 
 use fettle_requests::{Diagnostic, Report, Severity, Source, TextSpan};
+
+use fettle_sensor::is_name;
 
 use crate::rule::{Action, Budget, Condition, Rule, Target};
 use crate::url::Url;
@@ -74,7 +77,7 @@ pub fn parse(name: &str, text: &str) -> Result<Vec<Rule>, Report> {
 enum Kind {
     Word(String),
     Text(String),
-    Number(u64),
+    Number(i64),
     Time(Duration),
     Sign(&'static str),
 }
@@ -126,8 +129,13 @@ impl Parser {
                     at -= 1;
                 }
                 Some(Kind::Word(text[start..at].to_owned()))
-            } else if first.is_ascii_digit() {
-                at += length_while(|c| c.is_ascii_alphanumeric() || c == '.');
+            } else if first.is_ascii_digit()
+                || first == '-' && rest[1..].starts_with(|c: char| c.is_ascii_digit())
+            {
+                at += 1;
+                at += text[at..]
+                    .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
+                    .unwrap_or(text.len() - at);
                 let found = number_or_time(&text[start..at]);
                 if found.is_none() {
                     let what = format!("`{}` is neither a number nor a time", &text[start..at]);
@@ -313,7 +321,7 @@ impl Parser {
     }
 
     fn action(&mut self) -> Option<Action> {
-        let known = ["log", "keep", "restart", "signal", "run", "webhook"];
+        let known = ["log", "keep", "restart", "signal", "run", "set", "webhook"];
         if self.accept("log") {
             return Some(Action::Log);
         }
@@ -325,6 +333,9 @@ impl Parser {
         }
         if self.accept("run") {
             return self.text("a shell command in quotes").map(Action::Run);
+        }
+        if self.accept("set") {
+            return self.set();
         }
         if self.accept("webhook") {
             return self.url().map(Action::Webhook);
@@ -346,9 +357,35 @@ impl Parser {
             return Some(Action::Signal { name: (*name).to_owned(), number: *number });
         }
         self.expected(
-            "`log`, `keep evidence`, `restart kill`, `signal NAME`, `run TEXT` or `webhook TEXT`",
+            "`log`, `keep evidence`, `restart kill`, `signal NAME`, `run TEXT`, `set TEXT to NUMBER` or \
+             `webhook TEXT`",
             &known,
         );
+        None
+    }
+
+    fn set(&mut self) -> Option<Action> {
+        let span = self.span();
+        let knob = self.text("the knob's name in quotes")?;
+        if !is_name(knob.as_bytes()) {
+            let what =
+                format!("{knob:?} is no knob's name: these are 1 to 63 of A-Z a-z 0-9 . - _");
+            self.complain(span, what, None);
+            return None;
+        }
+        self.words(&["to"])?;
+        let value = self.number("a whole number, such as 2,")?;
+        let hold = if self.accept("for") { Some(self.time()?) } else { None };
+        Some(Action::Set { knob, value, hold })
+    }
+
+    fn number(&mut self, what: &str) -> Option<i64> {
+        if let Some(Kind::Number(number)) = self.peek() {
+            let number = *number;
+            self.at += 1;
+            return Some(number);
+        }
+        self.expected(what, &[]);
         None
     }
 
@@ -366,12 +403,12 @@ impl Parser {
 
     fn budget(&mut self) -> Option<Budget> {
         self.words(&["at", "most"])?;
-        let Some(Kind::Number(times)) = self.peek() else {
-            self.expected("a number of times", &[]);
+        let span = self.span();
+        let times = self.number("a number of times")?;
+        let Ok(times) = u32::try_from(times) else {
+            self.complain(span, format!("a rule cannot act {times} times"), None);
             return None;
         };
-        let times = u32::try_from(*times).unwrap_or(u32::MAX);
-        self.at += 1;
         self.words(&["in"])?;
         Some(Budget { times, within: self.time()? })
     }
@@ -406,9 +443,10 @@ mod tests {
             rule asleep { worker of "nginx" sleeps 5ms while it holds bytes -> log }
             rule beat { scalar "web.ticks" of process of "web" still for 4ms -> signal USR1 }
             rule told { process of "web" waits in a cycle -> webhook "http://[::1]:9000/a?b=c", log }
+            rule path { process of "web" waits in a cycle -> set "put.path" to -2 for 10s, set "a" to 1 }
         "#;
         let rules = parse("web.rules", text).unwrap_or_else(|report| panic!("{report}"));
-        assert_eq!(rules.len(), 6);
+        assert_eq!(rules.len(), 7);
         let ms = Duration::from_millis;
         assert_eq!(rules[0].condition, Condition::Spins { least: ms(3), exactly: false });
         assert_eq!(rules[0].actions, [Action::KeepEvidence, Action::RestartKill]);
@@ -419,6 +457,9 @@ mod tests {
         assert_eq!(rules[4].target, Target::Processes("web".to_owned()));
         let url = "http://[::1]:9000/a?b=c".parse().unwrap();
         assert_eq!(rules[5].actions, [Action::Webhook(url), Action::Log]);
+        let set = |knob: &str, value, hold| Action::Set { knob: knob.to_owned(), value, hold };
+        let hold = Some(Duration::from_secs(10));
+        assert_eq!(rules[6].actions, [set("put.path", -2, hold), set("a", 1, None)]);
     }
 
     #[test]
@@ -450,6 +491,14 @@ mod tests {
         for part in
             ["r:1:24", "did you mean `spins`", "r:2:", "a time such as 3ms", "r:3:", "r:5:1"]
         {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        let text = "rule a { process of \"x\" waits in a cycle -> set \"put/path\" to 1 }\n\
+                    rule b { process of \"x\" waits in a cycle -> set \"put\" to 1.5 }\n\
+                    rule c { process of \"x\" waits in a cycle -> set \"put\" to 1s }\n\
+                    rule d { process of \"x\" waits in a cycle -> set \"put\" to 1 for 3 }";
+        let said = parse("r", text).unwrap_err().to_string();
+        for part in ["r:1:49", "no knob's name", "r:2:58", "r:3:58", "a whole number", "r:4:64"] {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert!(parse("r", "").unwrap_err().to_string().contains("there is no rule"));

@@ -85,6 +85,15 @@ pub enum Action {
     RestartKill,
     /// Run a shell command, with the finding in its environment.
     Run(String),
+    /// Set a knob of it.
+    Set {
+        /// The knob's name.
+        knob: String,
+        /// The value, which its program has to have declared.
+        value: i64,
+        /// For so long; otherwise until the watcher ends.
+        hold: Option<Duration>,
+    },
     /// Tell a receiver, with what was done.
     Webhook(Url),
     /// Say it, and nothing else.
@@ -112,6 +121,7 @@ impl Action {
             Action::Signal { .. } => "signal",
             Action::RestartKill => "restart-kill",
             Action::Run(_) => "run",
+            Action::Set { .. } => "set",
             Action::Webhook(_) => "webhook",
             Action::Log => "log",
         }

@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::act::Actor;
 use crate::budget::Budgets;
-use crate::journal::{self, Entry, Line, Sent};
+use crate::journal::{self, Entry, GivenBack, Line, Sent};
 use crate::judge::{Finding, Judge};
 use crate::look::{Look, ProcessId};
 use crate::proc::{Processes, Wanted, Watched};
@@ -40,6 +40,8 @@ pub struct WatcherOptions {
     pub act: bool,
     /// Time between looks.
     pub tick: Duration,
+    /// This program, which is started again for what goes on when this process is killed.
+    pub fettle: PathBuf,
     /// Where the journal and evidence are.
     pub state: PathBuf,
     /// If looks are to be written to a file.
@@ -74,6 +76,8 @@ pub enum Notice {
     },
     /// A message was taken by its receiver, or dropped.
     Sent(Sent),
+    /// A knob that a rule had set for some time has its old value again.
+    GivenBack(GivenBack),
     /// A process that was killed has a successor that waits for work.
     Replaced {
         /// The rule that had it killed.
@@ -194,7 +198,8 @@ impl Watcher {
             Ok((path, Recording::new(BufWriter::new(made))))
         });
         let (tally, budgets) = (Tally::new(&rules), Arc::new(Budgets::new(&rules)));
-        let actor = Actor::new(&options.state, Arc::clone(&budgets), tally.clone());
+        let actor =
+            Actor::new(&options.state, &options.fettle, Arc::clone(&budgets), tally.clone());
         let metrics = options.metrics.map(|address| {
             let page = tally.page(budgets, actor.queue());
             let served = serve_metrics(address, &options.state, page);
@@ -245,6 +250,7 @@ impl Watcher {
                 self.found(finding, &mut notice)?;
             }
             self.successors(&mut notice);
+            self.give_back(now, &mut notice)?;
             let sent = self.actor.sent();
             self.sent(sent, &mut notice)?;
             next += self.options.tick;
@@ -269,6 +275,20 @@ impl Watcher {
             let line = Line::Sent(sent.clone());
             notice(Notice::Sent(sent));
             self.write(&line)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back knobs whose time is over.
+    fn give_back(
+        &mut self,
+        now: Instant,
+        notice: &mut impl FnMut(Notice),
+    ) -> Result<(), WatchError> {
+        for knob in self.actor.give_back(now) {
+            let given = GivenBack { at_ms: now_ms(), knob: knob.name, pid: knob.producer.pid };
+            notice(Notice::GivenBack(given.clone()));
+            self.write(&Line::GivenBack(given))?;
         }
         Ok(())
     }
@@ -299,8 +319,7 @@ impl Watcher {
         let Some(process) = self.processes.get(finding.process) else { return Ok(()) };
         self.tally.finding(&rule);
         let (now, found_ns) = (Instant::now(), monotonic_ns());
-        let at_ms =
-            SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        let at_ms = now_ms();
         let mut done = Vec::new();
         if self.options.act {
             let looks = self.looks.make_contiguous();
@@ -368,6 +387,10 @@ impl Watcher {
             waits
         });
     }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 fn serve_metrics(

@@ -176,6 +176,8 @@ fn watched(
         pids: vec![spinning.0.id().to_string().parse().unwrap()],
         act,
         tick: Duration::from_millis(1),
+        // No rule here holds knobs.
+        fettle: "/bin/false".into(),
         state: state.to_owned(),
         record: None,
         metrics: Some("127.0.0.1:0".parse().unwrap()),
@@ -265,7 +267,7 @@ fn a_finding_is_told_whatever_other_receivers_do() {
     assert!(matches!(&lines[0], Line::Found(entry) if entry.done.len() == 6), "{lines:?}");
     let sent = lines.iter().filter_map(|line| match line {
         Line::Sent(sent) => Some(sent),
-        Line::Found(_) => None,
+        Line::Found(_) | Line::GivenBack(_) => None,
     });
     let sent: Vec<&Sent> = sent.collect();
     assert_eq!((said, sent.len()), (4, 4), "{lines:?}");
