@@ -276,14 +276,20 @@ impl Contexts {
         }
     }
 
-    /// For whom a context sends, and how certain that is; `None` if there is no question.
-    fn works_for(&mut self, thread: u32, id: ContextId) -> Option<(Asker, Certainty)> {
+    /// For whom a context sends as it is seen to.
+    fn seen_for(&self, thread: u32, id: ContextId) -> Option<Asker> {
         let last = self.last.get(&thread).copied();
         let by_reader =
             last.filter(|last| last.reader == id.1).and_then(|last| self.asker(last.work));
-        match by_reader.or_else(|| self.asker_of(id)) {
+        by_reader.or_else(|| self.asker_of(id))
+    }
+
+    /// For whom a context sends, and how certain that is; `None` if there is no question.
+    fn works_for(&mut self, thread: u32, id: ContextId) -> Option<(Asker, Certainty)> {
+        match self.seen_for(thread, id) {
             Some(asker) => Some((asker, Certainty::Seen)),
             None => {
+                let last = self.last.get(&thread).copied();
                 let last = last.and_then(|last| self.asker(last.work));
                 let asker = self.choose(id, last)?;
                 self.chosen.insert(id, asker);
@@ -360,10 +366,12 @@ impl Contexts {
         let found = match (self.queued.remove(&socket), before) {
             (Some(queued), _) => self.of_queued(process, &queued),
             (None, Some(before)) if is_loop => before,
-            (None, before) => match id.and_then(|id| self.works_for(thread, id)) {
-                Some((asker, Certainty::Seen)) => Some((asker, Certainty::Seen)),
-                found => before.unwrap_or(found),
-            },
+            // What goes on is no choice once more.
+            (None, Some(before)) => {
+                let seen = id.and_then(|id| self.seen_for(thread, id));
+                seen.map(|asker| (asker, Certainty::Seen)).or(before)
+            }
+            (None, None) => id.and_then(|id| self.works_for(thread, id)),
         };
         let (asker, certainty) = match found {
             Some((asker, certainty)) => (Some(asker), certainty),
@@ -506,6 +514,23 @@ mod tests {
         assert_eq!(sends(&mut contexts, LOOP, 30, ASKED + 5), is_for(SECOND));
         assert_eq!(sends(&mut contexts, LOOP, 21, SECOND), Sent::AsSeen(Certainty::Seen));
         assert_eq!(sends(&mut contexts, LOOP, 21, SECOND), is_for(SECOND), "the answer goes on");
+    }
+
+    #[test]
+    fn what_the_bytes_say_decides() {
+        let mut contexts = asyncio();
+        asked(&mut contexts, FIRST, 10, 20);
+        asked(&mut contexts, SECOND, 11, 21);
+        contexts.polled(LOOP.1);
+        // A task that takes its work from a queue.
+        let Sent::For(FIRST, certainty) = sends(&mut contexts, WORKER, 50, ASKED) else { panic!() };
+        assert!(certainty.is_choice());
+        assert_eq!(contexts.named(LOOP.0, ASKED, SECOND), Some(Some(FIRST)));
+        assert_eq!(sends(&mut contexts, WORKER, 50, ASKED), is_for(SECOND));
+        assert_eq!(contexts.named(LOOP.0, ASKED, ASKED_TOO), None);
+        // Nothing is in doubt any more.
+        assert_eq!(sends(&mut contexts, LOOP, 20, FIRST), Sent::AsSeen(Certainty::Seen));
+        assert_eq!(contexts.named(LOOP.0, ASKED, FIRST), None);
     }
 
     #[test]

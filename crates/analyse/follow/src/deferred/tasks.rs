@@ -545,6 +545,23 @@ mod tests {
     }
 
     #[test]
+    fn what_the_bytes_say_decides() {
+        let mut tasks = two_questions();
+        tasks.runs(B, 8, 1);
+        tasks.runs(B, 9, 1);
+        let Sent::InDoubt(exchange) = tasks.sent(B, ASKED) else { panic!() };
+        assert_eq!(tasks.named(ASKED, SECOND), Some(Some(FIRST)));
+        let decisions: Vec<_> = tasks.decisions().collect();
+        assert_eq!(decisions, [(exchange, Some(SECOND), Certainty::Seen)]);
+        assert_eq!(tasks.sent(B, ASKED), is_for(SECOND));
+        // It is no question, it is answered, or nothing was asked there.
+        assert_eq!(tasks.named(ASKED, ASKED_TOO), None);
+        assert_eq!(tasks.named(ASKED_TOO, SECOND), None);
+        tasks.sent(A, SECOND);
+        assert_eq!(tasks.named(ASKED, SECOND), None);
+    }
+
+    #[test]
     fn who_takes_from_a_full_channel_works_for_who_has_waited() {
         let mut tasks = two_questions();
         // Task 5 is a worker: it lets task 2 go on by taking what that had to give.
