@@ -13,8 +13,8 @@ use fettle_trace::rfc3339;
 use fettle_watch::journal::{self, Entry, GivenBack, Line, Sent};
 use fettle_watch::look::Look;
 use fettle_watch::{
-    Action, Finding, Judge, LocalAddress, Notice, Rule, Watcher, WatcherOptions, Why, parse,
-    recording,
+    Action, Finding, Judge, LocalAddress, Measure, Notice, Rule, Watcher, WatcherOptions, Why,
+    parse, recording,
 };
 use serde_json::json;
 
@@ -334,6 +334,18 @@ fn why(finding: &Finding) -> String {
         }
         Why::Still { sensor, value } => {
             format!("does not change its sensor {sensor}, which stands at {value}")
+        }
+        Why::Above { measure: Measure::Quantile { histogram, share }, value, limit, values } => {
+            let percentile = f64::from(*share) / 1e4;
+            format!(
+                "has p{percentile} of {histogram} at {value} (limit {limit}, {values} values in the last window)"
+            )
+        }
+        Why::Above { measure: Measure::Share { part, whole }, value, limit, values } => {
+            let [value, limit] = [value, limit].map(|share| *share as f64 / 1e4);
+            format!(
+                "has {value:.2} % of {whole} in {part} (limit {limit:.2} %, {values} in the last window)"
+            )
         }
     }
 }

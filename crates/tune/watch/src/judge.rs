@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::limit::Limit;
 use crate::look::{Look, ProcessId, ProcessLook, Progress, ThreadLook, WaitLook};
-use crate::rule::{Condition, Rule};
+use crate::rule::{Condition, Measure, Rule};
+use crate::window::Watching;
 
 /// A rule that holds for a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +56,17 @@ pub enum Why {
         /// The value.
         value: i64,
     },
+    /// A measure was above its limit for as many windows as the rule says.
+    Above {
+        /// What was measured.
+        measure: Measure,
+        /// What it was in the last window.
+        value: u64,
+        /// What the rule says.
+        limit: u64,
+        /// How many values there were in that window.
+        values: u64,
+    },
 }
 
 /// A thread that has waited so many times has started.
@@ -83,6 +95,8 @@ struct Known {
     cpu: Option<(u64, u64)>,
     start: Start,
     scalars: HashMap<String, (i64, u64)>,
+    /// Windows, by rule.
+    windows: HashMap<usize, Watching>,
     /// Rules that have fired and that have held since.
     holds: BTreeSet<usize>,
 }
@@ -197,6 +211,9 @@ impl Judge {
                         let long = now.saturating_sub(since) >= nanos(*least);
                         long.then(|| (since, Why::Still { sensor: sensor.clone(), value }))
                     })
+                }
+                Condition::Above(windows) => {
+                    known.windows.entry(number).or_default().see(windows, now, look)
                 }
             };
             // What was not looked at this time is as it was.
@@ -329,7 +346,7 @@ fn still(known: &mut Known, now: u64, look: &ProcessLook, sensor: &str) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::look::Held;
+    use crate::look::{Held, HistogramLook};
     use crate::parse::parse;
 
     const MS: u64 = 1_000_000;
@@ -367,6 +384,7 @@ mod tests {
             unread: None,
             is_awake: false,
             scalars: Vec::new(),
+            histograms: Vec::new(),
         }
     }
 
@@ -482,6 +500,33 @@ mod tests {
         assert_eq!(found[0].why, Why::Cycle { tids: vec![tid(1), tid(2)] });
         assert_eq!(found[0].since_ns, 2 * MS);
         assert_eq!(judge.see(&at(4, look(&dead))), []);
+    }
+
+    #[test]
+    fn what_is_slow_for_three_windows_is_found_until_it_is_fast() {
+        let mut judge = judge(
+            "rule a { p90 of histogram \"t\" of process of \"app\" > 1000 over 10ms for 3 windows until 500 -> log }",
+        );
+        let (mut counts, mut ms) = (std::collections::BTreeMap::new(), 0);
+        let mut window = |values: &[(u64, u64)]| {
+            for (low, count) in values {
+                *counts.entry(*low).or_insert(0) += count;
+            }
+            ms += 10;
+            let counts = counts.iter().map(|(low, count)| (*low, *count)).collect();
+            let histograms = vec![HistogramLook { name: "t".into(), counts }];
+            judge.see(&at(ms, ProcessLook { histograms, threads: None, ..process(&[]) })).len()
+        };
+        let (slow, fast, between) = ([(64, 80), (2048, 20)], [(64, 99)], [(768, 99)]);
+        assert_eq!(window(&slow), 0, "nothing is known of what came before");
+        assert_eq!([window(&slow), window(&slow), window(&fast)], [0; 3]);
+        assert_eq!([window(&slow), window(&slow), window(&slow)], [0, 0, 1]);
+        assert_eq!([window(&slow), window(&between), window(&[]), window(&slow)], [0; 4]);
+        assert_eq!(window(&fast), 0, "it holds no longer");
+        assert_eq!(
+            [window(&slow), window(&slow), window(&[(4096, 9)]), window(&slow)],
+            [0, 0, 0, 1]
+        );
     }
 
     #[test]

@@ -27,12 +27,13 @@ mod url;
 mod waits;
 mod watcher;
 pub mod webhook;
+mod window;
 
 pub use budget::Budgets;
 pub use fettle_metrics::LocalAddress;
 pub use judge::{Finding, Judge, Why};
 pub use limit::Limit;
-pub use rule::{Action, Budget, Condition, Rule, Target};
+pub use rule::{Action, Budget, Condition, Measure, Rule, Target, Windows};
 pub use tally::{ActionResult, Tally};
 pub use url::{Url, UrlError};
 pub use watcher::{Notice, WatchError, Watcher, WatcherOptions};

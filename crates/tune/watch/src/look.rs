@@ -45,6 +45,18 @@ pub struct ProcessLook {
     pub is_awake: bool,
     /// Scalar sensors, by name, if that was looked at.
     pub scalars: Vec<(String, i64)>,
+    /// Histogram sensors, if that was looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub histograms: Vec<HistogramLook>,
+}
+
+/// What a histogram sensor has counted so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistogramLook {
+    /// Its name.
+    pub name: String,
+    /// How many values there were, by the least value of their bucket, in order.
+    pub counts: Vec<(u64, u64)>,
 }
 
 /// Why a process does not get on without being at fault.

@@ -7,14 +7,20 @@
 //!           | target "waits" "in" "a" "cycle"
 //!           | target "sleeps" TIME "while" "it" "holds" "bytes"
 //!           | "scalar" TEXT target "still" "for" TIME
+//!           | PERCENTILE "of" "histogram" TEXT target ">" VALUE windows
+//!           | "share" "of" TEXT "in" TEXT target ">" PERCENT windows
+//! windows   = "over" TIME [ "for" NUMBER "windows" ] [ "until" ( VALUE | PERCENT ) ]
+//! VALUE     = NUMBER | TIME
 //! target    = ( "worker" | "process" ) "of" TEXT
 //! action    = "log" | "keep" "evidence" | "restart" "kill" | "signal" NAME | "run" TEXT | "webhook" TEXT
 //!           | "set" TEXT "to" NUMBER [ "for" TIME ]
 //! budget    = "at" "most" NUMBER "in" TIME
 //! TIME      = NUMBER ( "us" | "ms" | "s" | "m" )
+//! PERCENT   = NUMBER "%"                     PERCENTILE = "p" NUMBER, such as p99.9
 //! ```
 //!
-//! `#` begins a comment. A scalar's target is written `of process of "app"`.
+//! `#` begins a comment. A sensor's target is written `of process of "app"`. A time is so many
+//! nanoseconds, which is what histograms of times should count.
 
 use std::time::Duration;
 
@@ -22,7 +28,7 @@ use fettle_requests::{Diagnostic, Report, Severity, Source, TextSpan};
 
 use fettle_sensor::is_name;
 
-use crate::rule::{Action, Budget, Condition, Rule, Target};
+use crate::rule::{Action, Budget, Condition, Measure, Rule, Target, Windows};
 use crate::url::Url;
 
 /// More rules than this in one file are a mistake.
@@ -79,6 +85,8 @@ enum Kind {
     Text(String),
     Number(i64),
     Time(Duration),
+    /// In millionths.
+    Percent(u32),
     Sign(&'static str),
 }
 
@@ -124,6 +132,11 @@ impl Parser {
                 continue;
             } else if first.is_ascii_alphabetic() {
                 at += length_while(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+                // `p99.9` is a word, too.
+                if percentile(&text[start..at]).is_some() && text[at..].starts_with('.') {
+                    let rest = &text[at + 1..];
+                    at += 1 + rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+                }
                 // An arrow may stand right behind a word.
                 if text[start..at].ends_with('-') && text[at..].starts_with('>') {
                     at -= 1;
@@ -134,11 +147,14 @@ impl Parser {
             {
                 at += 1;
                 at += text[at..]
-                    .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
+                    .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.' || c == '%'))
                     .unwrap_or(text.len() - at);
                 let found = number_or_time(&text[start..at]);
                 if found.is_none() {
-                    let what = format!("`{}` is neither a number nor a time", &text[start..at]);
+                    let what = format!(
+                        "`{}` is neither a number, a time nor a percentage",
+                        &text[start..at]
+                    );
                     self.complain(TextSpan { start, end: at }, what, Some("3ms, 1.5s, 200us, 1m"));
                 }
                 found
@@ -157,7 +173,7 @@ impl Parser {
                     }
                 }
             } else if let Some(sign) =
-                ["->", "{", "}", ","].into_iter().find(|s| rest.starts_with(s))
+                ["->", "{", "}", ",", ">"].into_iter().find(|s| rest.starts_with(s))
             {
                 at += sign.len();
                 Some(Kind::Sign(sign))
@@ -240,6 +256,7 @@ impl Parser {
             Some(Kind::Text(text)) => format!("{text:?}"),
             Some(Kind::Number(number)) => format!("`{number}`"),
             Some(Kind::Time(time)) => format!("`{time:?}`"),
+            Some(Kind::Percent(share)) => format!("`{} %`", f64::from(*share) / 1e4),
             Some(Kind::Sign(sign)) => format!("`{sign}`"),
         };
         let near = match self.peek() {
@@ -300,6 +317,9 @@ impl Parser {
             self.words(&["still", "for"])?;
             return Some((target, Condition::ScalarStill { sensor, least: self.time()? }));
         }
+        if let Some(found) = self.above() {
+            return found;
+        }
         let target = self.target()?;
         let condition = if self.accept("spins") {
             let exactly = self.accept("exactly");
@@ -318,6 +338,96 @@ impl Parser {
             return None;
         };
         Some((target, condition))
+    }
+
+    /// A condition over windows, if one begins here.
+    fn above(&mut self) -> Option<Option<(Target, Condition)>> {
+        match self.peek() {
+            Some(Kind::Word(word)) if word == "share" => Some(self.share_above()),
+            Some(Kind::Word(word)) => percentile(word).map(|share| self.quantile_above(share)),
+            _ => None,
+        }
+    }
+
+    fn quantile_above(&mut self, share: u32) -> Option<(Target, Condition)> {
+        self.at += 1;
+        self.words(&["of", "histogram"])?;
+        let histogram = self.text("the histogram's name in quotes")?;
+        let target = self.sensor_target()?;
+        let measure = Measure::Quantile { histogram, share };
+        let windows = self.windows(measure, Parser::value)?;
+        Some((target, Condition::Above(windows)))
+    }
+
+    fn share_above(&mut self) -> Option<(Target, Condition)> {
+        self.words(&["share", "of"])?;
+        let part = self.text("the name in quotes of the scalar that counts some")?;
+        self.words(&["in"])?;
+        let whole = self.text("the name in quotes of the scalar that counts all")?;
+        let target = self.sensor_target()?;
+        let windows = self.windows(Measure::Share { part, whole }, Parser::percent)?;
+        Some((target, Condition::Above(windows)))
+    }
+
+    fn sensor_target(&mut self) -> Option<Target> {
+        self.words(&["of"])?;
+        self.target()
+    }
+
+    fn windows(
+        &mut self,
+        measure: Measure,
+        value: fn(&mut Parser) -> Option<u64>,
+    ) -> Option<Windows> {
+        self.sign(">")?;
+        let limit = value(self)?;
+        self.words(&["over"])?;
+        let over = self.time()?;
+        let mut windows = 1;
+        if self.accept("for") {
+            let span = self.span();
+            let number = self.number("a number of windows")?;
+            let Some(number) = u32::try_from(number).ok().filter(|number| *number > 0) else {
+                self.complain(span, format!("there are no {number} windows"), None);
+                return None;
+            };
+            windows = number;
+            if !self.accept("window") {
+                self.words(&["windows"])?;
+            }
+        }
+        let span = self.span();
+        let until = if self.accept("until") { value(self)? } else { limit };
+        if until > limit {
+            let what = "what it falls below is more than what it has to be above".to_owned();
+            self.complain(span, what, None);
+            return None;
+        }
+        Some(Windows { measure, limit, until, over, windows })
+    }
+
+    /// A number, or a time in nanoseconds.
+    fn value(&mut self) -> Option<u64> {
+        let value = match self.peek() {
+            Some(Kind::Number(number)) => u64::try_from(*number).ok(),
+            Some(Kind::Time(time)) => u64::try_from(time.as_nanos()).ok(),
+            _ => None,
+        };
+        if value.is_none() {
+            self.expected("a number of what the histogram counts, or a time such as 20ms,", &[]);
+        }
+        self.at += usize::from(value.is_some());
+        value
+    }
+
+    fn percent(&mut self) -> Option<u64> {
+        if let Some(Kind::Percent(share)) = self.peek() {
+            let share = u64::from(*share);
+            self.at += 1;
+            return Some(share);
+        }
+        self.expected("a percentage such as 2%", &[]);
+        None
     }
 
     fn action(&mut self) -> Option<Action> {
@@ -414,7 +524,23 @@ impl Parser {
     }
 }
 
+/// Of how many of a million `p99.9` speaks.
+fn percentile(word: &str) -> Option<u32> {
+    let digits = word.strip_prefix('p')?;
+    millionths(digits).filter(|share| (1..1_000_000).contains(share))
+}
+
+/// So many hundredths, as millionths.
+fn millionths(digits: &str) -> Option<u32> {
+    digits.starts_with(|c: char| c.is_ascii_digit()).then_some(())?;
+    let hundredths: f64 = digits.parse().ok()?;
+    (0.0..=100.0).contains(&hundredths).then(|| (hundredths * 1e4).round() as u32)
+}
+
 fn number_or_time(text: &str) -> Option<Kind> {
+    if let Some(digits) = text.strip_suffix('%') {
+        return millionths(digits).map(Kind::Percent);
+    }
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[digits.len()..] {
         "" => return digits.parse().ok().map(Kind::Number),
@@ -460,6 +586,50 @@ mod tests {
         let set = |knob: &str, value, hold| Action::Set { knob: knob.to_owned(), value, hold };
         let hold = Some(Duration::from_secs(10));
         assert_eq!(rules[6].actions, [set("put.path", -2, hold), set("a", 1, None)]);
+    }
+
+    #[test]
+    fn conditions_over_windows() {
+        let text = r#"
+            rule slow { p99.9 of histogram "web.time" of process of "web" > 20ms over 1s for 3 windows until 5ms -> log }
+            rule high { p50 of histogram "web.size" of worker of "web" > 4096 over 100ms -> log }
+            rule bad { share of "web.bad" in "web.all" of process of "web" > 0.5% over 5s for 1 window -> log }
+        "#;
+        let rules = parse("r", text).unwrap_or_else(|report| panic!("{report}"));
+        let quantile = |histogram: &str, share| {
+            let histogram = histogram.to_owned();
+            Measure::Quantile { histogram, share }
+        };
+        let ms = Duration::from_millis;
+        let slow = Windows {
+            measure: quantile("web.time", 999_000),
+            limit: 20_000_000,
+            until: 5_000_000,
+            over: ms(1000),
+            windows: 3,
+        };
+        assert_eq!(rules[0].condition, Condition::Above(slow));
+        let measure = quantile("web.size", 500_000);
+        let high = Windows { measure, limit: 4096, until: 4096, over: ms(100), windows: 1 };
+        assert_eq!(rules[1].condition, Condition::Above(high));
+        assert_eq!(rules[1].target, Target::Workers("web".to_owned()));
+        let measure = Measure::Share { part: "web.bad".to_owned(), whole: "web.all".to_owned() };
+        let bad = Windows { measure, limit: 5000, until: 5000, over: ms(5000), windows: 1 };
+        assert_eq!(rules[2].condition, Condition::Above(bad));
+        for (condition, why) in [
+            ("p0 of histogram \"a\" of process of \"b\" > 1 over 1s", "`worker` or `process`"),
+            ("p99 of histogram \"a\" of process of \"b\" > 2% over 1s", "a number of what"),
+            (
+                "p99 of histogram \"a\" of process of \"b\" > 1 over 1s for 0 windows",
+                "no 0 windows",
+            ),
+            ("p99 of histogram \"a\" of process of \"b\" > 1 over 1s until 2", "falls below"),
+            ("share of \"a\" in \"b\" of process of \"c\" > 2 over 1s", "a percentage"),
+            ("share of \"a\" in \"b\" of process of \"c\" > 200% over 1s", "nor a percentage"),
+        ] {
+            let said = parse("r", &format!("rule a {{ {condition} -> log }}")).unwrap_err();
+            assert!(said.to_string().contains(why), "{condition}: {said}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use fettle_sensor::{Directory, Sensor};
 use fettle_types::{Pid, Tid};
 use nix::time::ClockId;
 
-use crate::look::{Held, Look, ProcessId, ProcessLook, Progress, ThreadLook};
+use crate::look::{Held, HistogramLook, Look, ProcessId, ProcessLook, Progress, ThreadLook};
 use crate::unread::Connections;
 use crate::waits;
 
@@ -47,6 +47,8 @@ pub struct Wanted {
     pub unread: bool,
     /// Scalar sensors.
     pub scalars: BTreeSet<String>,
+    /// Histogram sensors, and how often they are to be looked at.
+    pub histograms: BTreeMap<String, Duration>,
 }
 
 /// The processes that are watched.
@@ -58,6 +60,8 @@ pub struct Processes {
     tree_at: Option<Instant>,
     sensors: Vec<Sensor>,
     sensors_at: Option<Instant>,
+    /// When histograms were looked at.
+    histograms_at: BTreeMap<String, Instant>,
 }
 
 /// A process that is watched.
@@ -95,6 +99,7 @@ impl Processes {
             tree_at: None,
             sensors: Vec::new(),
             sensors_at: None,
+            histograms_at: BTreeMap::new(),
         }
     }
 
@@ -142,7 +147,9 @@ impl Processes {
             |number: u32| Pid::try_from(number).is_ok_and(|pid| known.contains_key(&pid));
         sensors.retain(|sensor| is_known(sensor.description().producer.pid));
         let Ok(directory) = Directory::open_default() else { return };
-        let files = directory.files_of(|name, pid| wanted.scalars.contains(name) && is_known(pid));
+        let is_wanted =
+            |name: &str| wanted.scalars.contains(name) || wanted.histograms.contains_key(name);
+        let files = directory.files_of(|name, pid| is_wanted(name) && is_known(pid));
         let is_open = |path: &PathBuf, open: &[Sensor]| open.iter().any(|one| one.path() == path);
         for path in files.unwrap_or_default() {
             if !is_open(&path, sensors) {
@@ -151,20 +158,37 @@ impl Processes {
         }
     }
 
+    /// The histograms that are to be looked at now.
+    fn due_histograms(&mut self, now: Instant) -> BTreeSet<String> {
+        let Processes { wanted, histograms_at, .. } = self;
+        let is_due = |name: &String, every: Duration| {
+            histograms_at.get(name).is_none_or(|at| now.duration_since(*at) >= every)
+        };
+        let due = wanted.histograms.iter().filter(|(name, every)| is_due(name, **every));
+        let due: BTreeSet<String> = due.map(|(name, _)| name.clone()).collect();
+        histograms_at.extend(due.iter().map(|name| (name.clone(), now)));
+        due
+    }
+
     /// Looks at all of them. Returns `None` when none is left.
     pub fn look(&mut self, now: Instant, at_ns: u64) -> Option<Look> {
         let due = |at: Option<Instant>, every| at.is_none_or(|at| now.duration_since(at) >= every);
         if due(self.tree_at, TREE_EVERY) && !self.refresh(now) {
             return None;
         }
-        if !self.wanted.scalars.is_empty() && due(self.sensors_at, SENSORS_EVERY) {
+        let looks_at_sensors =
+            !(self.wanted.scalars.is_empty() && self.wanted.histograms.is_empty());
+        if looks_at_sensors && due(self.sensors_at, SENSORS_EVERY) {
             self.sensors_at = Some(now);
             self.find_sensors();
         }
+        let histograms = self.due_histograms(now);
         let mut processes = Vec::with_capacity(self.known.len());
         for process in self.known.values_mut() {
             let scalars = scalars_of(&self.sensors, process.id.pid);
-            processes.push(process.look(now, &self.wanted, scalars));
+            let mut look = process.look(now, &self.wanted, scalars);
+            look.histograms = histograms_of(&self.sensors, &histograms, process.id.pid);
+            processes.push(look);
         }
         Some(Look { at_ns, processes })
     }
@@ -220,6 +244,7 @@ impl Watched {
             unread: None,
             is_awake: false,
             scalars,
+            histograms: Vec::new(),
         };
         if ended {
             return look;
@@ -378,6 +403,28 @@ fn scalars_of(sensors: &[Sensor], pid: Pid) -> Vec<(String, i64)> {
     own.filter_map(value).collect()
 }
 
+/// A process's histograms of these names; those of one name are added up.
+fn histograms_of(sensors: &[Sensor], names: &BTreeSet<String>, pid: Pid) -> Vec<HistogramLook> {
+    let of = |name: &String| {
+        let mut counts = BTreeMap::new();
+        let mut any = false;
+        for sensor in sensors {
+            let description = sensor.description();
+            if description.producer.pid != pid.unsigned() || description.name != *name {
+                continue;
+            }
+            let Ok(histogram) = sensor.histogram() else { continue };
+            any = true;
+            for bucket in histogram.buckets() {
+                let sum: &mut u64 = counts.entry(bucket.low).or_default();
+                *sum = sum.wrapping_add(bucket.count);
+            }
+        }
+        any.then(|| HistogramLook { name: name.clone(), counts: counts.into_iter().collect() })
+    };
+    names.iter().filter_map(of).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -399,7 +446,7 @@ mod tests {
     fn this_process_is_seen() {
         let mut processes = Processes::new(
             vec![Pid::own()],
-            Wanted { progress: true, waits: true, unread: true, scalars: BTreeSet::new() },
+            Wanted { progress: true, waits: true, unread: true, ..Wanted::default() },
         );
         let look = processes.look(Instant::now(), 1).unwrap();
         let own = look.processes.iter().find(|p| p.id.pid == Pid::own()).unwrap();

@@ -66,6 +66,43 @@ pub enum Condition {
         /// Wall time.
         least: Duration,
     },
+    /// A measure is above a limit in so many windows in a row.
+    Above(Windows),
+}
+
+/// Windows in a row in which a measure is above a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// What is measured.
+    pub measure: Measure,
+    /// From which value on a window counts.
+    pub limit: u64,
+    /// Below which value one must be for the rule to hold no longer.
+    pub until: u64,
+    /// How long a window is.
+    pub over: Duration,
+    /// How many in a row.
+    pub windows: u32,
+}
+
+/// What is measured of a window of time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// The value of a histogram sensor that so many of a million do not exceed.
+    Quantile {
+        /// The sensor's name.
+        histogram: String,
+        /// In millionths.
+        share: u32,
+    },
+    /// How many of a million that one scalar sensor has counted another one has, too.
+    Share {
+        /// What counts some.
+        part: String,
+        /// What counts all.
+        whole: String,
+    },
 }
 
 /// What a rule does.

@@ -21,7 +21,7 @@ use crate::judge::{Finding, Judge};
 use crate::look::{Look, ProcessId};
 use crate::proc::{Processes, Wanted, Watched};
 use crate::recording::Recording;
-use crate::rule::{Action, Condition, Rule};
+use crate::rule::{Action, Condition, Measure, Rule};
 use crate::tally::Tally;
 use crate::url::Url;
 use crate::webhook::Message;
@@ -417,6 +417,15 @@ fn wanted(rules: &[Rule]) -> Wanted {
             Condition::ScalarStill { sensor, .. } => {
                 wanted.scalars.insert(sensor.clone());
             }
+            Condition::Above(windows) => match &windows.measure {
+                Measure::Quantile { histogram, .. } => {
+                    let every = wanted.histograms.entry(histogram.clone()).or_insert(windows.over);
+                    *every = (*every).min(windows.over);
+                }
+                Measure::Share { part, whole } => {
+                    wanted.scalars.extend([part.clone(), whole.clone()]);
+                }
+            },
         }
     }
     wanted
