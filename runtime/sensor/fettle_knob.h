@@ -27,7 +27,7 @@ struct fettle_knob_slot {
     int64_t value; /* written by others */
     uint64_t pad0[7];
     int64_t default_value, least, greatest;
-    int64_t resting; /* what `value` is while nobody holds the knob */
+    int64_t resting; /* what `value` is while no process holds the knob */
     uint64_t held, sets;
     uint64_t pad1[498];
 } __attribute__((aligned(4096)));

@@ -93,7 +93,7 @@ fn for_some_time(
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let stop = fettle_live::catch_signals()?;
-    let mut holder = Holder::new(crate::own_program());
+    let mut holder = Holder::new(crate::own::program());
     for (path, value, sensor) in knobs {
         let (pid, name) = (sensor.description().producer.pid, sensor.description().name.clone());
         holder.set(&path, value, None)?;

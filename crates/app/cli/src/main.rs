@@ -30,6 +30,7 @@ mod measured;
 mod merge;
 mod mode;
 mod old_keys;
+mod own;
 mod profile;
 mod record;
 mod replay;
@@ -258,11 +259,6 @@ fn record(args: record::Args) -> anyhow::Result<ExitCode> {
         None => record::run(args),
     });
     recorded.or_else(|error| record::failed(error, quiet))
-}
-
-/// This program, whatever has become of its file since.
-fn own_program() -> std::path::PathBuf {
-    "/proc/self/exe".into()
 }
 
 fn man(dir: Option<&Path>) -> anyhow::Result<ExitCode> {

@@ -127,7 +127,7 @@ fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<E
         pids: args.pid.clone(),
         act: args.act,
         tick: args.tick,
-        fettle: crate::own_program(),
+        fettle: crate::own::program(),
         state,
         record: args.record.clone(),
         metrics: args.metrics,

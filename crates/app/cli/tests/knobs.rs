@@ -193,7 +193,7 @@ fn a_killed_watcher_s_knobs_are_given_back() {
     assert_eq!(bench.next_value(), 0);
     assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
 
-    // Where the guard is killed with it, whoever looks next puts it right.
+    // Where the guard is killed with it, the next process that looks puts it right.
     let (mut watcher, _out) = bench.watch(&set, &["--act"]);
     assert_eq!(bench.next_value(), 3);
     let guards = children(watcher.0.id());

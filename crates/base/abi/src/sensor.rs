@@ -209,9 +209,9 @@ pub struct KnobSlot {
     pub least: i64,
     /// The greatest value that may be set.
     pub greatest: i64,
-    /// What `value` is while nobody holds the knob; `default_value` at first.
+    /// What `value` is while no process holds the knob; `default_value` at first.
     pub resting: i64,
-    /// 1 while somebody holds the knob, who has locked its file. Without a lock, its holder died.
+    /// 1 while a process holds the knob, and has locked its file. Without a lock, its holder died.
     pub held: u64,
     /// How often the value was set.
     pub sets: u64,

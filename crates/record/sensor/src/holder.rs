@@ -73,7 +73,7 @@ impl Holder {
         let has_died = |guard: &mut Guard| !matches!(guard.process.try_wait(), Ok(None));
         if !self.held.is_empty() && self.guard.as_mut().is_some_and(has_died) {
             self.guard = None;
-            // Without one they are put right by whoever looks next.
+            // Without one they are put right by the next process that looks.
             let _ = self.start_guard();
         }
     }
@@ -173,7 +173,7 @@ pub fn guard(input: &mut impl Read) {
             };
         }
     }
-    // Whoever has taken one over since then has it.
+    // A process that has taken one over since then keeps it.
     held.iter().filter_map(|path| Sensor::open(path).ok()).for_each(|sensor| {
         let _ = sensor.knob();
     });

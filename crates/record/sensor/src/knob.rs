@@ -1,7 +1,7 @@
 //! Knobs: numbers that a program reads and others set.
 //!
-//! A knob is held by whoever has locked its file. The kernel gives the lock back when the holder ends, however it
-//! does; a knob that says it is held while nobody has the lock was left by a holder that died, and goes back to
+//! A knob is held by the process that has locked its file. The kernel gives the lock back when the holder ends, however it
+//! does; a knob that says it is held while no process has the lock was left by a holder that died, and goes back to
 //! what it rests at as soon as anybody looks ([`crate::Holder`] has a guard that does so at once).
 
 use std::mem::offset_of;
@@ -29,9 +29,9 @@ pub struct KnobState {
     pub least: i64,
     /// The greatest value that may be set.
     pub greatest: i64,
-    /// What it is set to while nobody holds it.
+    /// What it is set to while no process holds it.
     pub resting: i64,
-    /// Whether somebody holds it.
+    /// Whether a process holds it.
     pub is_held: bool,
 }
 
@@ -97,7 +97,7 @@ impl Sensor {
         }
     }
 
-    /// Back to what it is while nobody holds it. For who has the lock.
+    /// Back to what it is while no process holds it. For who has the lock.
     fn rest(&self) -> Result<(), Error> {
         let state = self.knob_as_is()?;
         if state.is_held {
@@ -150,13 +150,13 @@ impl Knob {
     /// [`Error::OutOfBounds`] for a value that its program has not declared; nothing is changed then.
     pub fn set(&mut self, value: i64) -> Result<(), Error> {
         self.sensor.check_bounds(value)?;
-        // First that it is held, so that a death in between leaves nothing that nobody would put right.
+        // First that it is held, so that a death in between leaves nothing that no process would put right.
         self.sensor.store_knob(offset_of!(KnobSlot, held), 1);
         self.sensor.store_knob(offset_of!(KnobSlot, value), value);
         self.count_set()
     }
 
-    /// Sets it for good: until its program ends, or it is set again. Nobody holds it from then on.
+    /// Sets it for good: until its program ends, or it is set again. No process holds it from then on.
     ///
     /// # Errors
     ///

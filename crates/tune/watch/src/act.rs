@@ -11,8 +11,8 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::budget::Budgets;
 use crate::evidence;
+use crate::finding::Finding;
 use crate::journal::{Done, Sent};
-use crate::judge::Finding;
 use crate::knobs::Knobs;
 use crate::look::Look;
 use crate::proc::Watched;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::judge::Finding;
+use crate::finding::Finding;
 use crate::look::Look;
 
 /// What `/proc` has of a process.

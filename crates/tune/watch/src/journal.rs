@@ -5,9 +5,10 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use fettle_types::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::judge::Finding;
+use crate::finding::Finding;
 use crate::rule::Action;
 use crate::url::Url;
 
@@ -74,7 +75,7 @@ pub struct GivenBack {
     /// The knob.
     pub knob: String,
     /// Its process.
-    pub pid: u32,
+    pub pid: Pid,
 }
 
 /// Adds a line to the file, which only its owner can read.

@@ -11,6 +11,7 @@ pub mod act;
 mod budget;
 pub mod evidence;
 mod exchange;
+mod finding;
 pub mod journal;
 mod judge;
 mod knobs;
@@ -31,7 +32,8 @@ mod window;
 
 pub use budget::Budgets;
 pub use fettle_metrics::LocalAddress;
-pub use judge::{Finding, Judge, Why};
+pub use finding::{Finding, Why};
+pub use judge::Judge;
 pub use limit::Limit;
 pub use rule::{Action, Budget, Condition, Measure, Rule, Target, Windows};
 pub use tally::{ActionResult, Tally};

@@ -121,9 +121,6 @@ impl Parser {
         let mut at = 0;
         while let Some(first) = text[at..].chars().next() {
             let (start, rest) = (at, &text[at..]);
-            let length_while = |accepted: fn(char) -> bool| {
-                rest.find(|c: char| !accepted(c)).unwrap_or(rest.len())
-            };
             let kind = if first.is_whitespace() {
                 at += first.len_utf8();
                 continue;
@@ -131,16 +128,7 @@ impl Parser {
                 at += rest.find('\n').unwrap_or(rest.len());
                 continue;
             } else if first.is_ascii_alphabetic() {
-                at += length_while(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-                // `p99.9` is a word, too.
-                if percentile(&text[start..at]).is_some() && text[at..].starts_with('.') {
-                    let rest = &text[at + 1..];
-                    at += 1 + rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-                }
-                // An arrow may stand right behind a word.
-                if text[start..at].ends_with('-') && text[at..].starts_with('>') {
-                    at -= 1;
-                }
+                at += word_length(rest);
                 Some(Kind::Word(text[start..at].to_owned()))
             } else if first.is_ascii_digit()
                 || first == '-' && rest[1..].starts_with(|c: char| c.is_ascii_digit())
@@ -522,6 +510,20 @@ impl Parser {
         self.words(&["in"])?;
         Some(Budget { times, within: self.time()? })
     }
+}
+
+/// The length of the word that a text begins with.
+fn word_length(text: &str) -> usize {
+    let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let mut length = text.find(|c: char| !is_of_word(c)).unwrap_or(text.len());
+    // `p99.9` is a word, too.
+    if percentile(&text[..length]).is_some() && text[length..].starts_with('.') {
+        let rest = &text[length + 1..];
+        length += 1 + rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    }
+    // An arrow may stand right behind a word.
+    let is_before_arrow = text[..length].ends_with('-') && text[length..].starts_with('>');
+    length - usize::from(is_before_arrow)
 }
 
 /// Of how many of a million `p99.9` speaks.

@@ -16,8 +16,9 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::act::Actor;
 use crate::budget::Budgets;
+use crate::finding::Finding;
 use crate::journal::{self, Entry, GivenBack, Line, Sent};
-use crate::judge::{Finding, Judge};
+use crate::judge::Judge;
 use crate::look::{Look, ProcessId};
 use crate::proc::{Processes, Wanted, Watched};
 use crate::recording::Recording;
@@ -286,7 +287,8 @@ impl Watcher {
         notice: &mut impl FnMut(Notice),
     ) -> Result<(), WatchError> {
         for knob in self.actor.give_back(now) {
-            let given = GivenBack { at_ms: now_ms(), knob: knob.name, pid: knob.producer.pid };
+            let Ok(pid) = Pid::try_from(knob.producer.pid) else { continue };
+            let given = GivenBack { at_ms: now_ms(), knob: knob.name, pid };
             notice(Notice::GivenBack(given.clone()));
             self.write(&Line::GivenBack(given))?;
         }

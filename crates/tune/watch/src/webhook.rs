@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::{self, Attempt};
+use crate::finding::{Finding, Why};
 use crate::journal::{Done, Sent};
-use crate::judge::{Finding, Why};
 use crate::look::ProcessId;
 use crate::proc::Watched;
 use crate::rule::Action;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::judge::Why;
+use crate::finding::Why;
 use crate::look::ProcessLook;
 use crate::rule::{Measure, Windows};
 
