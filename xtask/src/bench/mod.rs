@@ -18,6 +18,7 @@ pub mod programs;
 pub mod rpc;
 pub mod sample;
 pub mod smp;
+pub mod transport;
 pub mod tune;
 pub mod variants;
 pub mod watch;
@@ -53,6 +54,8 @@ pub enum Bench {
     Smp(smp::Options),
     /// How soon servers that hang are healed, next to their own time-outs
     Watch(watch::Options),
+    /// How near to the best way the transport library comes, by size, on one processor and two
+    Transport(transport::Options),
 }
 
 /// Runs one.
@@ -72,5 +75,6 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::KernelTune(options) => kernel_tune::run(options),
         Bench::Smp(options) => smp::run(options),
         Bench::Watch(options) => watch::run(options),
+        Bench::Transport(options) => transport::run(options),
     }
 }
