@@ -487,7 +487,7 @@ def amqp():
     port, data = free_port(), f"{scratch}/rabbit"
     os.mkdir(data)
     env = {**os.environ, "RABBITMQ_NODENAME": f"fettle{port}@localhost", "RABBITMQ_NODE_PORT": str(port), "RABBITMQ_BASE": data,
-           "RABBITMQ_DIST_PORT": str(free_port()), "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_MNESIA_BASE": f"{data}/mnesia",
+           "RABBITMQ_DIST_PORT": str(free_port()), "ERL_EPMD_PORT": str(free_port()), "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_MNESIA_BASE": f"{data}/mnesia",
            "RABBITMQ_LOG_BASE": data, "RABBITMQ_ENABLED_PLUGINS_FILE": f"{data}/plugins", "HOME": data, "RABBITMQ_PID_FILE": f"{data}/pid"}
     server = "/usr/lib/rabbitmq/bin/rabbitmq-server"
     start(server, env=env)
@@ -545,7 +545,10 @@ def amqp():
     client.close()
     worker.close()
     proxy.write()
-    subprocess.run(["/usr/lib/rabbitmq/bin/rabbitmqctl", "stop"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = {"env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run(["/usr/lib/rabbitmq/bin/rabbitmqctl", "stop"], **quiet)
+    # Erlang's daemon of names, which it has started, would stay.
+    subprocess.run(["epmd", "-kill"], **quiet)
 
 
 def websocket():
