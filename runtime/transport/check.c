@@ -241,7 +241,7 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Either process is killed at any instant: the other one gets whole messages only, and then is told soon. */
+/* Either process is killed at any instant: the other one gets whole messages only, and then gets an error soon. */
 static void killed(uint64_t seed) {
     for (int turn = 0; turn < 60; turn++) {
         int pair[2], kills_sender = turn % 2;

@@ -21,7 +21,7 @@ enum {
     RENEW_AFTER = 64,     /* stretches between two beginnings */
 };
 
-static const double REGRET = 0.02, HYSTERESIS = 0.02, CHANGED = 1.6;
+static const double REGRET = 0.02, HYSTERESIS = 0.02, CHANGED = 3;
 
 unsigned class_of(size_t length) {
     unsigned class = 0;
@@ -49,18 +49,29 @@ double ns_per_tick(void) {
 
 static unsigned kept(const struct measured *m) { return m->count < SAMPLES ? m->count : SAMPLES; }
 
+/* The longest of three stretches and more is left out: the machine may have done other work. */
+static unsigned left_out(const struct measured *m) {
+    unsigned most = 0;
+    for (unsigned i = 1; i < kept(m); i++)
+        if (m->samples[i] > m->samples[most]) most = i;
+    return kept(m) < 3 ? SAMPLES : most;
+}
+
 double mean_of(const struct measured *m) {
+    unsigned out = left_out(m), n = kept(m) - (out < SAMPLES);
     double sum = 0;
-    for (unsigned i = 0; i < kept(m); i++) sum += m->samples[i];
-    return kept(m) ? sum / kept(m) : 0;
+    for (unsigned i = 0; i < kept(m); i++)
+        if (i != out) sum += m->samples[i];
+    return n ? sum / n : 0;
 }
 
 /* The square of the mean's standard error. */
 static double error_of(const struct measured *m) {
+    unsigned out = left_out(m), n = kept(m) - (out < SAMPLES);
     double mean = mean_of(m), sum = 0;
-    unsigned n = kept(m);
     if (n < 2) return INFINITY;
-    for (unsigned i = 0; i < n; i++) sum += (m->samples[i] - mean) * (m->samples[i] - mean);
+    for (unsigned i = 0; i < kept(m); i++)
+        if (i != out) sum += (m->samples[i] - mean) * (m->samples[i] - mean);
     return sum / (n - 1) / n;
 }
 

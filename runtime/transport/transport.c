@@ -553,7 +553,7 @@ static int negotiate(struct fettle_transport *t, unsigned flags) {
         t->open |= 1u << FETTLE_TRANSPORT_RING | 1u << FETTLE_TRANSPORT_SPIN;
         if (theirs[1]) t->open |= 1u << FETTLE_TRANSPORT_READ;
     }
-    /* Nobody leaves before the other one has read the cookie, which is on our stack. */
+    /* Neither leaves before the other one has read the cookie, which is on our stack. */
     char done = 1;
     out = (struct iovec){&done, 1};
     in = (struct iovec){&done, 1};
