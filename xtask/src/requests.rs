@@ -53,6 +53,8 @@ enum Kind {
     VirtualTurns,
     /// The same: two at once, by virtual threads of their own, then a third one
     VirtualBoth,
+    /// Go and a NATS server: two questions at once and then a third one, by one connection, and two workers
+    Nats,
     /// Apache, PHP-FPM, and MariaDB with a connection for each request: three statements
     Php,
     /// Node.js: two promises, then a third question

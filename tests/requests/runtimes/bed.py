@@ -43,11 +43,16 @@ def java(least):
     return f"jdk-{least}-or-newer"
 
 
-front, asked, store = free_port(), free_port(), free_port()
+front, asked, store, broker = free_port(), free_port(), free_port(), free_port()
 go = f"{folder}/server"
 subprocess.run(["go", "build", "-o", go, f"{here}/server.go"], check=True,
                env={**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "off"})
 log = f"{folder}/server.log"
+nats = f"{folder}/nats"
+if kind == "nats":
+    # Debian's client is where its packages of Go are.
+    subprocess.run(["go", "build", "-o", nats, "."], check=True, cwd=f"{here}/nats",
+                   env={**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "off", "GOPATH": "/usr/share/gocode"})
 programs = {
     "go": f"{go} serve {front} {asked} {log}",
     "node": f"node {here}/server.js {front} {asked} {log}",
@@ -57,9 +62,14 @@ programs = {
        for mode in ["tasks", "threads", "queue"]},
     **{f"java-{number}": f"java -Xshare:auto {here}/Server.java {front} {asked} {log} {number}" for number in [1, 2]},
     **{f"virtual-{mode}": f"{java(21)} {here}/Virtual.java {front} {asked} {log} {mode}" for mode in ["turns", "both"]},
+    "nats": f"{nats} serve {front} {broker} {asked} {log}",
     "php": f"/usr/bin/python3 {here}/php.py {folder}/php {front} {log}",
     **{f"node-{mode}": f"node {here}/pool.js {front} {asked} {log} {mode}" for mode in ["turns", "both"]},
 }
+more = ""
+if kind == "nats":
+    others = [f"nats-server -a 127.0.0.1 -p {broker} > /dev/null 2>&1"] + 2 * [f"{nats} work 0 {broker} {asked} {log}"]
+    more = "".join(f"{program} &\nservers=\"$servers $!\"\n" for program in others)
 with open(f"{folder}/servers.sh", "w") as script:
     script.write(f"""
 {go} answer {asked} {log} &
@@ -68,14 +78,17 @@ redis-server --port {store} --save '' --appendonly no --daemonize no > /dev/null
 servers="$servers $!"
 {programs[kind]} &
 servers="$servers $!"
+{more}
 echo $$ > {folder}/sh.pid
 trap 'kill $servers' TERM
 wait
 wait
 wait
 """)
-record = [fettle, "record", "--kernel", "--no-probes", "-o", f"{folder}/bed.fettle", "--"]
-recorder = subprocess.Popen(record + ["sh", f"{folder}/servers.sh"])
+record = [fettle, "record", "--kernel", "--no-probes", "-o", f"{folder}/bed.fettle"]
+if kind == "nats":
+    record += ["--payload", "16000"]
+recorder = subprocess.Popen(record + ["--", "sh", f"{folder}/servers.sh"])
 
 
 def stop():

@@ -27,6 +27,8 @@ const UNREAD_EVERY: Duration = Duration::from_millis(5);
 /// Asking many connections takes long, and so do the kernel's tables where they are large: it is to take no more
 /// of the time than this.
 const UNREAD_SHARE: u32 = 100;
+/// The first time that there are bytes, it is asked again after so long.
+const UNREAD_AGAIN: Duration = Duration::from_millis(1);
 /// Looks that follow soon once there are bytes.
 const UNREAD_SOON: u32 = 4;
 /// A process that has not computed for so long sleeps.
@@ -86,6 +88,8 @@ pub struct Watched {
     unread_every: Duration,
     /// Looks in a row that have shown bytes.
     unread_looks: u32,
+    /// How often each thread had waited when the look before has shown bytes.
+    waited: Option<Vec<(Tid, u64)>>,
     connections: Connections,
 }
 
@@ -216,6 +220,7 @@ impl Watched {
             unread_at: None,
             unread_every: UNREAD_EVERY,
             unread_looks: 0,
+            waited: None,
             connections: Connections::default(),
         }
     }
@@ -276,13 +281,22 @@ impl Watched {
             if !sleeps {
                 self.cpu_changed = now;
             }
-            look.unread = Some(if sleeps { bytes } else { 0 });
+            // The clock may be some milliseconds old: it may have read them between the two. If none of its
+            // threads has waited anew when the bytes are seen again, it has slept.
+            let waited = (bytes > 0 && sleeps).then(|| waits_so_far(self.id.pid));
+            let has_slept = waited.is_some() && waited == self.waited;
+            self.waited = waited;
+            look.unread = Some(if has_slept { bytes } else { 0 });
             look.is_awake = !sleeps;
             let share = began.elapsed() * UNREAD_SHARE;
             self.unread_looks = if bytes > 0 { self.unread_looks + 1 } else { 0 };
             // A few looks follow soon where there are bytes, so that it is known how long they lie there.
             let is_new = (1..=UNREAD_SOON).contains(&self.unread_looks);
-            self.unread_every = if is_new { UNREAD_EVERY } else { UNREAD_EVERY.max(share) };
+            self.unread_every = match is_new {
+                true if !has_slept => UNREAD_AGAIN,
+                true => UNREAD_EVERY,
+                false => UNREAD_EVERY.max(share),
+            };
         } else if wanted.unread && !asleep {
             look.unread = Some(0);
         }
@@ -371,11 +385,11 @@ fn held(pid: Pid) -> Option<Held> {
     }
 }
 
-/// Whether no thread has anything to do.
+/// Whether all threads sleep: none runs, waits for a processor, or has been stopped, which may end at any moment.
 fn all_sleep(pid: Pid) -> bool {
     tids(pid).into_iter().all(|tid| {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-        Stat::parse(&text).is_none_or(|stat| stat.state != b'R')
+        Stat::parse(&text).is_none_or(|stat| matches!(stat.state, b'S' | b'I' | b'Z' | b'X'))
     })
 }
 
@@ -395,6 +409,11 @@ fn thread(pid: Pid, tid: Tid) -> Option<ThreadLook> {
     let calls = number(&io, "syscr:").unwrap_or(0) + number(&io, "syscw:").unwrap_or(0);
     let waits = number(&read("status")?, "voluntary_ctxt_switches:")?;
     Some(ThreadLook { tid, cpu_ns, progress: Progress { calls, waits } })
+}
+
+/// How often each thread has waited so far.
+fn waits_so_far(pid: Pid) -> Vec<(Tid, u64)> {
+    threads(pid).into_iter().map(|thread| (thread.tid, thread.progress.waits)).collect()
 }
 
 fn scalars_of(sensors: &[Sensor], pid: Pid) -> Vec<(String, i64)> {

@@ -8,6 +8,7 @@ mod asker;
 mod certain;
 mod contexts;
 mod event_loops;
+mod multiplexed;
 mod opened;
 mod orphans;
 mod pools;

@@ -9,6 +9,7 @@ use fettle_requests::{Batch, Certainty, EventId, Program};
 use super::certain::How;
 use super::contexts::{self, Contexts};
 use super::event_loops::{At, EventLoops, ExchangeId, Sent};
+use super::multiplexed;
 use super::opened;
 use super::tasks::{self, Tasks};
 use super::trace_ids::TraceIds;
@@ -28,9 +29,10 @@ const PIECES_MAX: usize = 64;
 /// Events that wait for their proxy attribution: until it is known for which question things were sent.
 pub(crate) struct ProxyAttribution {
     roles: Vec<Option<Role>>,
-    /// The places of the fields, if a schema asks for them.
-    field: Option<usize>,
-    certain: Option<(usize, usize)>,
+    /// Whether a schema asks for the field of what is sent.
+    is_asked_for: bool,
+    /// The places of the fields by kind of event.
+    places: Vec<Places>,
     event_loops: EventLoops,
     tasks: Tasks,
     contexts: Contexts,
@@ -38,6 +40,7 @@ pub(crate) struct ProxyAttribution {
     by_trace_id: ByTraceId,
     /// The events that say what was asked and answered, where their fields are.
     messages: [Option<(EventId, Said)>; 2],
+    unique: Option<u32>,
     /// What each thread has sent last: on which socket, and where that waits.
     last_sent: FxHashMap<u32, (u64, WaitingAt)>,
     /// The kinds of events that report tasks.
@@ -49,6 +52,16 @@ pub(crate) struct ProxyAttribution {
     /// Exchanges that are waited for, as they were sent.
     order: VecDeque<(u64, ExchangeId)>,
     undecided: FxHashMap<ExchangeId, Vec<WaitingAt>>,
+}
+
+/// Where an event has the fields that are written here.
+#[derive(Clone, Copy, Default)]
+struct Places {
+    behalf: Option<usize>,
+    /// How likely, and of how many.
+    certain: Option<(usize, usize)>,
+    /// An answer has come to those who have asked.
+    home: Option<usize>,
 }
 
 /// Events as they came, and how many exchanges are to be decided first.
@@ -74,7 +87,13 @@ struct Said {
     sent: usize,
     exchange: usize,
     trace_id: usize,
+    asks: bool,
+    protocol: usize,
+    correlation_id: usize,
 }
+
+/// The protocol whose ids of questions are unique, on whichever connection.
+const UNIQUE: &str = "nats";
 
 /// Threads whose last send is remembered; beyond, all are forgotten.
 const THREADS_MAX: usize = 1 << 16;
@@ -138,11 +157,16 @@ impl ProxyAttribution {
             fields.iter().position(|field| field.name == name)
         };
         let sent = catalog.find("sent").filter(|event| wanted(*event));
-        let field = sent.and_then(|event| place(event, "behalf"));
-        let certain =
-            sent.and_then(|event| Some((place(event, "likely")?, place(event, "candidates")?)));
+        let is_asked_for = sent.and_then(|event| place(event, "behalf")).is_some();
+        let mut places = vec![Places::default(); catalog.events().len()];
+        for name in ["sent", "received", "ask", "answer"] {
+            let Some(event) = catalog.find(name) else { continue };
+            let certain = place(event, "likely").zip(place(event, "candidates"));
+            let [behalf, home] = ["behalf", "home"].map(|name| place(event, name));
+            places[event.index()] = Places { behalf, certain, home };
+        }
         let mut roles = vec![None; catalog.events().len()];
-        for (name, act) in ACTS.iter().filter(|_| field.is_some()) {
+        for (name, act) in ACTS.iter().filter(|_| is_asked_for) {
             let Some(event) = catalog.find(name) else { continue };
             // What an event does not have is not asked for.
             let or_first = |name| place(event, name).unwrap_or(0);
@@ -158,26 +182,31 @@ impl ProxyAttribution {
             });
         }
         let messages = ["ask", "answer"].map(|name| {
-            let event = catalog.find(name).filter(|_| field.is_some())?;
+            let event = catalog.find(name).filter(|_| is_asked_for)?;
             let of = |name| place(event, name);
             let (pid, tid, socket) = (of("pid")?, of("tid")?, of("socket")?);
             let (sent, exchange) = (of("sent")?, of("exchange")?);
             let trace_id = if name == "ask" { of("trace_id")? } else { 0 };
-            Some((event, Said { pid, tid, socket, sent, exchange, trace_id }))
+            let (protocol, correlation_id) = (of("protocol")?, of("correlation_id")?);
+            let asks = name == "ask";
+            let said =
+                Said { pid, tid, socket, sent, exchange, trace_id, asks, protocol, correlation_id };
+            Some((event, said))
         });
         ProxyAttribution {
             roles,
+            unique: program.strings().find(UNIQUE),
             messages,
             trace_ids: TraceIds::default(),
             by_trace_id: ByTraceId::default(),
             last_sent: FxHashMap::default(),
-            field,
-            certain,
+            is_asked_for,
+            places,
             event_loops: EventLoops::default(),
             tasks: Tasks::default(),
             contexts: Contexts::default(),
             of_tasks: ["task", "task_wake", "task_made", "task_send"]
-                .map(|name| catalog.find(name).filter(|_| field.is_some())),
+                .map(|name| catalog.find(name).filter(|_| is_asked_for)),
             chunks: VecDeque::new(),
             first: 0,
             held: 0,
@@ -211,7 +240,7 @@ impl ProxyAttribution {
     /// Takes in the next events, in order of time, and leaves those in `events` that need not wait any
     /// longer: all, if no more will come. `nothing` is the code of the empty text.
     pub fn pass(&mut self, events: &mut Batch, nothing: Option<u32>, all: bool) {
-        if self.field.is_none() {
+        if !self.is_asked_for {
             return;
         }
         self.take(events, nothing);
@@ -251,6 +280,13 @@ impl ProxyAttribution {
             return;
         }
         let [ask, answer] = self.messages;
+        let message = [ask, answer].into_iter().flatten().find(|(event, _)| *event == kind);
+        if let Some((_, fields)) = message
+            && Some(events.value(waiting_at.row, fields.protocol)) == self.unique.map(u64::from)
+        {
+            self.look_at_message(waiting_at, fields);
+        }
+        let Some(events) = self.chunks.back().map(|chunk| &chunk.events) else { return };
         if let Some((_, fields)) = ask.filter(|(event, _)| *event == kind) {
             self.look_at_ask(waiting_at, fields);
             return;
@@ -364,9 +400,58 @@ impl ProxyAttribution {
             self.notify(sent, of);
         }
         let chunk = &mut self.chunks[(sent.chunk - self.first) as usize];
-        if let Some((likely, candidates)) = self.certain {
+        let place = self.places[chunk.events.kind(sent.row).index()].certain;
+        if let Some((likely, candidates)) = place {
             chunk.events.set_value(sent.row, likely, 0);
             chunk.events.set_value(sent.row, candidates, 0);
+        }
+    }
+
+    /// A message of a process with tasks, if its question and answer have an id in common. What the task does that sends or
+    /// reads it says little then: the events of the bytes themselves are for no question.
+    fn look_at_message(&mut self, waiting_at: WaitingAt, fields: Said) {
+        let Some(events) = self.chunks.back().map(|chunk| &chunk.events) else { return };
+        let value = |field: usize| events.value(waiting_at.row, field);
+        let correlation = value(fields.correlation_id);
+        let thread = (value(fields.pid) as u32, value(fields.tid) as u32);
+        if correlation == 0 || !self.tasks.has(thread.0) {
+            return;
+        }
+        let message = tasks::Message {
+            socket: value(fields.socket),
+            id: correlation ^ u64::from(thread.0),
+            asks: fields.asks,
+            is_sent: value(fields.sent) != 0,
+            ns: events.time_ns(waiting_at.row),
+        };
+        if !self.tasks.is_multiplexed(message.socket) {
+            self.bytes_before(waiting_at, message);
+        }
+        self.notify(waiting_at, NOBODY);
+        match self.tasks.message(thread, message) {
+            tasks::Followed::Passing => {}
+            tasks::Followed::InDoubt(exchange) => self.wait(exchange, message.ns, waiting_at),
+            tasks::Followed::Home => {
+                let chunk = (waiting_at.chunk - self.first) as usize;
+                let events = &mut self.chunks[chunk].events;
+                let place = self.places[events.kind(waiting_at.row).index()].home;
+                place.into_iter().for_each(|home| events.set_value(waiting_at.row, home, 1));
+            }
+        }
+        self.settle();
+    }
+
+    /// The first message of a connection comes behind the event of its bytes.
+    fn bytes_before(&mut self, waiting_at: WaitingAt, message: tasks::Message) {
+        let Some(row) = waiting_at.row.checked_sub(1) else { return };
+        let before = WaitingAt { row, ..waiting_at };
+        let events = &self.chunks[(before.chunk - self.first) as usize].events;
+        let role = self.roles[events.kind(row).index()];
+        if events.time_ns(row) == message.ns
+            && let Some(Role { act: ThreadAct::Read | ThreadAct::Send, socket, .. }) = role
+            && events.value(row, socket) == message.socket
+        {
+            self.notify(before, NOBODY);
         }
     }
 
@@ -424,6 +509,9 @@ impl ProxyAttribution {
     ) {
         let thread = (process, thread);
         match act {
+            ThreadAct::Read | ThreadAct::Send if self.tasks.is_multiplexed(socket) => {
+                self.notify(waiting_at, NOBODY);
+            }
             ThreadAct::Accept => self.tasks.accepted(thread.0, socket),
             ThreadAct::Close => self.tasks.closed(thread.0, socket),
             ThreadAct::Read if has_bytes => self.tasks.read(thread, socket),
@@ -456,29 +544,27 @@ impl ProxyAttribution {
 
     /// An event is attributed to a question on this socket.
     fn notify(&mut self, waiting_at: WaitingAt, socket: u64) {
-        let Some(field) = self.field else { return };
-        self.chunks[(waiting_at.chunk - self.first) as usize].events.set_value(
-            waiting_at.row,
-            field,
-            socket,
-        );
+        let events = &mut self.chunks[(waiting_at.chunk - self.first) as usize].events;
+        let place = self.places[events.kind(waiting_at.row).index()].behalf;
+        place.into_iter().for_each(|field| events.set_value(waiting_at.row, field, socket));
     }
 
     /// How certain an event's attribution is.
     fn say(&mut self, waiting_at: WaitingAt, certainty: Certainty) {
-        let chunk = (waiting_at.chunk - self.first) as usize;
-        write(&mut self.chunks[chunk].events, waiting_at.row, self.certain, certainty);
+        let events = &mut self.chunks[(waiting_at.chunk - self.first) as usize].events;
+        let place = self.places[events.kind(waiting_at.row).index()].certain;
+        write(events, waiting_at.row, place, certainty);
     }
 
     fn settle(&mut self) {
-        let Some(field) = self.field else { return };
-        let ProxyAttribution { event_loops, tasks, undecided, chunks, first, certain, .. } = self;
+        let ProxyAttribution { event_loops, tasks, undecided, chunks, first, places, .. } = self;
         for (exchange, for_whom, certainty) in event_loops.decisions().chain(tasks.decisions()) {
             for waiting_at in undecided.remove(&exchange).unwrap_or_default() {
                 let chunk = &mut chunks[(waiting_at.chunk - *first) as usize];
                 chunk.undecided -= 1;
-                write(&mut chunk.events, waiting_at.row, *certain, certainty);
-                if let Some(socket) = for_whom {
+                let place = places[chunk.events.kind(waiting_at.row).index()];
+                write(&mut chunk.events, waiting_at.row, place.certain, certainty);
+                if let Some((socket, field)) = for_whom.zip(place.behalf) {
                     chunk.events.set_value(waiting_at.row, field, socket);
                 }
             }
@@ -501,7 +587,7 @@ impl ProxyAttribution {
                 if !all && kept <= HELD_MAX && sent_ns.saturating_add(WAIT_NS) >= now_ns {
                     return;
                 }
-                match opened::is_one(exchange) {
+                match opened::is_one(exchange) || multiplexed::is_one(exchange) {
                     true => self.tasks.give_up(exchange),
                     false => self.event_loops.decide(exchange, None, How::Last),
                 }
@@ -556,7 +642,8 @@ mod tests {
     #[test]
     fn events_wait_until_it_is_known_and_keep_their_order() {
         let (catalog, mut attribution) = setting();
-        let field = attribution.field.unwrap();
+        let sent = catalog.find("sent").unwrap();
+        let field = attribution.places[sent.index()].behalf.unwrap();
         let mut told = Vec::new();
         let mut batch = Batch::new(&catalog);
         for (ns, (name, socket)) in (0..).zip(STORY) {
@@ -577,8 +664,8 @@ mod tests {
     /// that has waited longest.
     fn handed(ids: [u64; 2]) -> (Vec<[u64; 3]>, ByTraceId) {
         let (catalog, mut attribution) = setting();
-        let (behalf, (likely, candidates)) =
-            (attribution.field.unwrap(), attribution.certain.unwrap());
+        let places = attribution.places[catalog.find("sent").unwrap().index()];
+        let (behalf, (likely, candidates)) = (places.behalf.unwrap(), places.certain.unwrap());
         let mut batch = Batch::new(&catalog);
         let mut ns = 0;
         let mut push = |name: &str, tid: u64, socket: u64, more: &[u64]| {

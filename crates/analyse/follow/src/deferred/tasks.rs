@@ -24,6 +24,7 @@ use fettle_requests::Certainty;
 use super::asker::Asker;
 use super::certain::handed;
 use super::event_loops::{Decision, ExchangeId};
+use super::multiplexed::{self, Multiplexed};
 use super::opened::{Opened, TaskId};
 use super::orphans::Orphans;
 
@@ -82,6 +83,8 @@ pub(super) struct Tasks {
     sockets: FxHashMap<u64, Socket>,
     /// The first exchanges of connections.
     opened: Opened,
+    /// Connections that carry many questions at once.
+    multiplexed: Multiplexed,
     numbers: u64,
 }
 
@@ -96,6 +99,29 @@ pub(super) enum Sent {
     InDoubt(ExchangeId),
     /// For no question.
     Nobody,
+}
+
+/// A message of a connection that carries many questions at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    pub socket: u64,
+    /// What its question and its answer have in common, of this process.
+    pub id: u64,
+    /// It is a question.
+    pub asks: bool,
+    pub is_sent: bool,
+    pub ns: u64,
+}
+
+/// What is known of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Followed {
+    /// Its id says all: it has come from elsewhere, or goes on.
+    Passing,
+    /// A question that begins here; it waits for its answer.
+    InDoubt(ExchangeId),
+    /// An answer to one that began here.
+    Home,
 }
 
 impl Tasks {
@@ -125,6 +151,14 @@ impl Tasks {
         let is_orphan = parent == UNKNOWN;
         if is_orphan {
             self.orphans.entry(process).or_default();
+        }
+        // What takes questions from a queue, and makes a task for each, works for the next one then.
+        let taken = maker.and_then(|maker| self.multiplexed.made_for((process, maker)));
+        if let Some((asker, waiting)) = taken {
+            let chosen = (waiting > 1).then(|| handed(waiting as u32));
+            let made = Task { own: Some(asker), chosen, ..Task::default() };
+            self.tasks.insert((process, task), made);
+            return;
         }
         self.tasks.insert((process, task), Task { maker, is_orphan, ..Task::default() });
         self.resolve((process, task), MAKERS_MAX, true);
@@ -168,6 +202,9 @@ impl Tasks {
         self.resolve((process, target), MAKERS_MAX, false);
         let (from, to) = if gives { (task, target) } else { (target, task) };
         let of_target = self.works_for((process, to));
+        if gives {
+            self.multiplexed.woke((process, from), (process, to), of_target);
+        }
         if let Some((of, socket)) = self.opened.woke((process, from), of_target)
             && let Some(Socket::Asked { asker, .. }) = self.sockets.get_mut(&socket)
         {
@@ -207,6 +244,9 @@ impl Tasks {
     /// The question that a task works for.
     fn works_for(&self, id: TaskId) -> Option<Asker> {
         let task = self.tasks.get(&id)?;
+        if let Some((asker, _)) = self.multiplexed.works_for(id) {
+            return Some(asker);
+        }
         let own = self.open_own(id).filter(|_| !task.is_pooled);
         own.or(task.given.filter(|asker| self.is_open(*asker)))
     }
@@ -226,6 +266,7 @@ impl Tasks {
     /// A socket is gone.
     pub fn closed(&mut self, process: u32, socket: u64) {
         self.opened.closed(socket);
+        self.multiplexed.closed(socket);
         if let Some(Socket::Served { is_open: true, number, .. }) = self.sockets.remove(&socket) {
             self.count(process, -1);
             if let Some(orphans) = self.orphans.get_mut(&process) {
@@ -358,13 +399,71 @@ impl Tasks {
     }
 
     /// What was found out of first exchanges since this was asked last.
-    pub fn decisions(&mut self) -> std::vec::Drain<'_, Decision> {
-        self.opened.decisions()
+    pub fn decisions(&mut self) -> impl Iterator<Item = Decision> {
+        self.opened.decisions().chain(self.multiplexed.decisions())
     }
 
     /// Events that wait for a decision need not any longer.
     pub fn give_up(&mut self, exchange: ExchangeId) {
-        self.opened.give_up(exchange);
+        match multiplexed::is_one(exchange) {
+            true => self.multiplexed.give_up(exchange),
+            false => self.opened.give_up(exchange),
+        }
+    }
+
+    /// Whether messages of this connection are followed one by one.
+    pub fn is_multiplexed(&self, socket: u64) -> bool {
+        self.multiplexed.has(socket)
+    }
+
+    /// A message was sent or received on a connection that carries many questions at once. Its id is the process's
+    /// own: each process that a question goes through has another one for it. So a question is as one on a socket of that number.
+    pub fn message(
+        &mut self,
+        (process, thread): (u32, u32),
+        Message { socket, id, asks, is_sent, ns }: Message,
+    ) -> Followed {
+        let task = self.running.get(&thread).copied();
+        if is_sent {
+            self.multiplexed.writes(socket, task);
+        }
+        let served = match self.sockets.get(&id) {
+            Some(Socket::Served { number, .. }) => Some(Asker { socket: id, number: *number }),
+            _ => None,
+        };
+        match (asks, is_sent) {
+            (true, false) => {
+                self.forget_if_too_much();
+                self.numbers += 1;
+                let asker = Asker { socket: id, number: self.numbers };
+                let open =
+                    Socket::Served { number: asker.number, is_open: true, is_answered: false };
+                if self.sockets.insert(id, open).is_none() {
+                    self.count(process, 1);
+                }
+                self.multiplexed.serves(socket, asker, task);
+                Followed::Passing
+            }
+            // It goes on to those who answer it.
+            (true, true) if served.is_some() => Followed::Passing,
+            (true, true) => {
+                task.into_iter().for_each(|task| self.resolve(task, MAKERS_MAX, false));
+                let sender = task.and_then(|task| self.works_for(task));
+                let candidates = self.processes.get(&process).copied().unwrap_or_default();
+                Followed::InDoubt(self.multiplexed.asks(id, sender, candidates))
+            }
+            (false, true) => {
+                if let Some(asker) = served {
+                    self.multiplexed.has_answered(socket, asker);
+                    self.closed(process, id);
+                }
+                Followed::Passing
+            }
+            (false, false) => match self.multiplexed.answered(socket, id, task, ns) {
+                true => Followed::Home,
+                false => Followed::Passing,
+            },
+        }
     }
 
     fn asked(
@@ -417,7 +516,9 @@ impl Tasks {
             [self.tasks.len(), self.sockets.len(), self.running.len(), self.processes.len()];
         if known.into_iter().any(|known| known > KNOWN_MAX) {
             let opened = std::mem::take(&mut self.opened).forgotten();
-            *self = Tasks { numbers: self.numbers, opened, ..Tasks::default() };
+            let mut multiplexed = std::mem::take(&mut self.multiplexed);
+            multiplexed.forget();
+            *self = Tasks { numbers: self.numbers, opened, multiplexed, ..Tasks::default() };
         }
     }
 }

@@ -3,9 +3,10 @@
 //! The servers say which requests went over which connection, in order. On each end of a connection one
 //! exchange follows the other, so the truth about every event of a socket follows from counting
 //! exchanges, without a clock: a client begins one by sending after it received, a server by receiving
-//! after it sent.
+//! after it sent. On a connection that carries many at once, these are its messages' events (`ask`, `answer`), and the
+//! events of its bytes count for none.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use fettle_follow::Session;
@@ -58,21 +59,77 @@ fn exchanges(truth: &Path) -> HashMap<Ports, Vec<Option<u64>>> {
     numbers
 }
 
+/// Of connections that carry many questions at once.
+#[derive(Default)]
+struct Messages {
+    /// Questions so far, by end of a connection; and whose question each exchange is.
+    asked: HashMap<End, usize>,
+    of: HashMap<(End, u64), u64>,
+    truths: HashMap<u64, u64>,
+    connections: HashSet<Ports>,
+    /// Events of the bytes of each connection.
+    bytes: HashMap<Ports, Vec<u64>>,
+}
+
+impl Messages {
+    fn add(
+        &mut self,
+        numbers: &HashMap<Ports, Vec<Option<u64>>>,
+        ((own, other), is_sent): ((u16, u16), bool),
+        (asks, exchange): (bool, u64),
+        ordinal: u64,
+    ) {
+        // The end that sends questions, and gets answers, is the asking one.
+        let is_asker = is_sent == asks;
+        let name = if is_asker { (own, other) } else { (other, own) };
+        let Some(of) = numbers.get(&name) else { return };
+        self.connections.insert(name);
+        let end = (name, is_asker);
+        if asks {
+            let next = self.asked.entry(end).or_default();
+            if let Some(number) = of.get(*next).copied().flatten() {
+                self.of.insert((end, exchange), number);
+            }
+            *next += 1;
+        }
+        if let Some(number) = self.of.get(&(end, exchange)) {
+            self.truths.insert(ordinal, *number);
+        }
+    }
+
+    fn take_over(self, truths: &mut HashMap<u64, u64>) {
+        for connection in self.connections {
+            for ordinal in self.bytes.get(&connection).into_iter().flatten() {
+                truths.remove(ordinal);
+            }
+        }
+        truths.extend(self.truths);
+    }
+}
+
 /// Compares the requests of a session's first schema with the truth in a file.
 pub fn score(session: &Session<'_>, truth: &Path) -> Score {
     let numbers = exchanges(truth);
     // Exchanges so far on each end, and whether the last event began or went on with one.
     let mut ends: HashMap<End, (usize, bool)> = HashMap::new();
     let mut truths: HashMap<u64, u64> = HashMap::new();
+    let mut messages = Messages::default();
     session
         .for_each_event(&mut |ordinal, event| {
+            let field = |name: &str| event.fields.iter().find(|(known, _)| known == name);
+            let value = |name: &str| field(name).map_or("", |(_, value)| value.as_str());
             let begins = match event.name.as_str() {
                 "sent" => true,
                 "received" => false,
+                name @ ("ask" | "answer") if value("protocol") == "nats" => {
+                    let ends = (port(value("local")), port(value("remote")));
+                    let is_sent = value("sent") == "true";
+                    let exchange = value("exchange").parse().unwrap();
+                    messages.add(&numbers, (ends, is_sent), (name == "ask", exchange), ordinal);
+                    return;
+                }
                 _ => return,
             };
-            let field = |name: &str| event.fields.iter().find(|(known, _)| known == name);
-            let value = |name: &str| field(name).map_or("", |(_, value)| value.as_str());
             let moved = value("bytes").parse::<i64>().is_ok_and(|bytes| bytes > 0);
             let (own, other) = (port(value("local")), port(value("remote")));
             let asks = numbers.contains_key(&(own, other));
@@ -87,9 +144,11 @@ pub fn score(session: &Session<'_>, truth: &Path) -> Score {
             state.1 = opens;
             if let Some(number) = of.get(state.0).copied().flatten() {
                 truths.insert(ordinal, number);
+                messages.bytes.entry(name).or_default().push(ordinal);
             }
         })
         .unwrap();
+    messages.take_over(&mut truths);
     let mut of_number: BTreeMap<u64, usize> = BTreeMap::new();
     truths.values().for_each(|number| *of_number.entry(*number).or_default() += 1);
 
