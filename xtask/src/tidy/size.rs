@@ -10,7 +10,7 @@ const LIMIT: usize = 800;
 
 /// Files that may be longer, with their most lines and the reason.
 const LONGER: &[(&str, usize, &str)] = &[
-    ("crates/analyse/requests/tests/shipped.rs", 1180, "a test for each shipped schema"),
+    ("crates/analyse/requests/tests/shipped.rs", 1240, "a test for each shipped schema"),
     ("crates/app/cli/tests/attach.rs", 1185, "tests that share servers which run"),
     (
         "crates/binary/rewrite/tests/check_rejects.rs",

@@ -1,5 +1,5 @@
 //! Ids in messages by which several of them, of different processes, are known to belong together. They are
-//! reported as hashes only: what an id is made of may be somebody's secret, that two are the same is not.
+//! reported as hashes only: what an id is made of may be someone's secret, that two are the same is not.
 
 use crate::decoder::Ask;
 use crate::message::Ids;

@@ -25,7 +25,7 @@ pub struct Ids {
     /// Of the request that it is a part of, which those who work for it pass on: a trace's (`traceparent`, B3), or
     /// `x-request-id`.
     pub trace: u64,
-    /// What a question has its answer repeat, whoever passes the two on: the place for answers of NATS.
+    /// What a question has its answer repeat, through all that pass the two on: the place for answers of NATS.
     pub correlation: u64,
 }
 

@@ -121,7 +121,7 @@ impl WebSocket {
             kind::PING => self.asks(bytes, "PING", Some(Name::Ping(by))),
             kind::PONG => match self.open.close(Name::Ping(by.other())) {
                 Some((exchange, ())) => answered(bytes, exchange, true, "PONG".to_owned()),
-                // One that nobody has asked for.
+                // One that no one has asked for.
                 None => Step::Skip(bytes),
             },
             kind::CLOSE => match self.open.close(Name::Close(by.other())) {

@@ -1,4 +1,4 @@
-//! Kafka, in versions that Debian's clients do not speak, and as nobody does.
+//! Kafka, in versions that Debian's clients do not speak, and as no one does.
 
 mod talk;
 

@@ -273,36 +273,40 @@ impl Watched {
             look.waits = Some(waits::of_process(self.id.pid, &tids(self.id.pid)));
         }
         if looks_at_bytes {
-            self.unread_at = Some(now);
-            let began = Instant::now();
-            let bytes = self.connections.unread(self.id.pid, self.handle.as_ref(), cpu_ns);
-            // What it has been woken for and waits for a processor to do, or has done meanwhile, is no sleep.
-            let sleeps = bytes == 0 || all_sleep(self.id.pid) && self.cpu_time() == Some(cpu_ns);
-            if !sleeps {
-                self.cpu_changed = now;
-            }
-            // The clock may be some milliseconds old: it may have read them between the two. If none of its
-            // threads has waited anew when the bytes are seen again, it has slept.
-            let waited = (bytes > 0 && sleeps).then(|| waits_so_far(self.id.pid));
-            let has_slept = waited.is_some() && waited == self.waited;
-            self.waited = waited;
-            look.unread = Some(if has_slept { bytes } else { 0 });
-            look.is_awake = !sleeps;
-            let share = began.elapsed() * UNREAD_SHARE;
-            self.unread_looks = if bytes > 0 { self.unread_looks + 1 } else { 0 };
-            // A few looks follow soon where there are bytes, so that it is known how long they lie there.
-            let is_new = (1..=UNREAD_SOON).contains(&self.unread_looks);
-            self.unread_every = match is_new {
-                true if !has_slept => UNREAD_AGAIN,
-                true => UNREAD_EVERY,
-                false => UNREAD_EVERY.max(share),
-            };
+            self.look_at_bytes(now, cpu_ns, &mut look);
         } else if wanted.unread && !asleep {
             look.unread = Some(0);
         }
         // Last: what was seen of a process that began to end meanwhile says nothing of its work.
         look.held = held(self.id.pid);
         look
+    }
+
+    fn look_at_bytes(&mut self, now: Instant, cpu_ns: u64, look: &mut ProcessLook) {
+        self.unread_at = Some(now);
+        let began = Instant::now();
+        let bytes = self.connections.unread(self.id.pid, self.handle.as_ref(), cpu_ns);
+        // What it has been woken for and waits for a processor to do, or has done meanwhile, is no sleep.
+        let sleeps = bytes == 0 || all_sleep(self.id.pid) && self.cpu_time() == Some(cpu_ns);
+        if !sleeps {
+            self.cpu_changed = now;
+        }
+        // The clock may be some milliseconds old: it may have read them between the two. If none of its
+        // threads has waited anew when the bytes are seen again, it has slept.
+        let waited = (bytes > 0 && sleeps).then(|| waits_so_far(self.id.pid));
+        let has_slept = waited.is_some() && waited == self.waited;
+        self.waited = waited;
+        look.unread = Some(if has_slept { bytes } else { 0 });
+        look.is_awake = !sleeps;
+        let share = began.elapsed() * UNREAD_SHARE;
+        self.unread_looks = if bytes > 0 { self.unread_looks + 1 } else { 0 };
+        // A few looks follow soon where there are bytes, so that it is known how long they lie there.
+        let is_new = (1..=UNREAD_SOON).contains(&self.unread_looks);
+        self.unread_every = match is_new {
+            true if !has_slept => UNREAD_AGAIN,
+            true => UNREAD_EVERY,
+            false => UNREAD_EVERY.max(share),
+        };
     }
 }
 

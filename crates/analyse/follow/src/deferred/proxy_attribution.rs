@@ -57,7 +57,7 @@ pub(crate) struct ProxyAttribution {
 /// Where an event has the fields that are written here.
 #[derive(Clone, Copy, Default)]
 struct Places {
-    behalf: Option<usize>,
+    attribution: Option<usize>,
     /// How likely, and of how many.
     certain: Option<(usize, usize)>,
     /// An answer has come to those who have asked.
@@ -162,8 +162,8 @@ impl ProxyAttribution {
         for name in ["sent", "received", "ask", "answer"] {
             let Some(event) = catalog.find(name) else { continue };
             let certain = place(event, "likely").zip(place(event, "candidates"));
-            let [behalf, home] = ["behalf", "home"].map(|name| place(event, name));
-            places[event.index()] = Places { behalf, certain, home };
+            let [attribution, home] = ["behalf", "home"].map(|name| place(event, name));
+            places[event.index()] = Places { attribution, certain, home };
         }
         let mut roles = vec![None; catalog.events().len()];
         for (name, act) in ACTS.iter().filter(|_| is_asked_for) {
@@ -279,29 +279,12 @@ impl ProxyAttribution {
             self.look_at_task(place, words);
             return;
         }
-        let [ask, answer] = self.messages;
-        let message = [ask, answer].into_iter().flatten().find(|(event, _)| *event == kind);
-        if let Some((_, fields)) = message
-            && Some(events.value(waiting_at.row, fields.protocol)) == self.unique.map(u64::from)
-        {
+        let message = self.messages.into_iter().flatten().find(|(event, _)| *event == kind);
+        if let Some((_, fields)) = message {
             self.look_at_message(waiting_at, fields);
-        }
-        let Some(events) = self.chunks.back().map(|chunk| &chunk.events) else { return };
-        if let Some((_, fields)) = ask.filter(|(event, _)| *event == kind) {
-            self.look_at_ask(waiting_at, fields);
             return;
         }
-        if let Some((_, fields)) = answer.filter(|(event, _)| *event == kind) {
-            let of = |field| events.value(waiting_at.row, field);
-            if of(fields.sent) != 0 {
-                self.trace_ids.answered((of(fields.socket), of(fields.exchange)));
-            }
-            return;
-        }
-        let Some(role) = self.roles.get(events.kind(waiting_at.row).index()).copied().flatten()
-        else {
-            return;
-        };
+        let Some(role) = self.roles.get(kind.index()).copied().flatten() else { return };
         let value = |field: usize| events.value(waiting_at.row, field);
         if role.of.is_some_and(|(field, text)| value(field) != u64::from(text)) {
             return;
@@ -325,6 +308,7 @@ impl ProxyAttribution {
             }
             _ => {}
         }
+        let (remote, is_empty) = (value(role.remote), value(role.bytes) as i64 == EAGAIN);
         if self.contexts.has(at.process) {
             self.look_in_context(
                 waiting_at,
@@ -339,32 +323,57 @@ impl ProxyAttribution {
             return;
         }
         match role.act {
+            ThreadAct::Read if is_empty => self.event_loops.tests(at, socket),
+            act => self.look_in_loop(waiting_at, act, at, (socket, remote, has_bytes)),
+        }
+        self.settle();
+    }
+
+    /// An event of a process of which no tasks are known.
+    fn look_in_loop(
+        &mut self,
+        waiting_at: WaitingAt,
+        act: ThreadAct,
+        at: At,
+        (socket, remote, has_bytes): (u64, u64, bool),
+    ) {
+        match act {
             ThreadAct::Accept => self.event_loops.accepted(at, socket),
             ThreadAct::Close => self.event_loops.closed(at.process, socket),
-            ThreadAct::Pair => return,
             ThreadAct::Connect => self.event_loops.opens(at, socket),
             ThreadAct::Wait => self.event_loops.waits(at),
             ThreadAct::Polled => self.event_loops.polled(at),
             ThreadAct::Looked => self.event_loops.looked(at),
             ThreadAct::KnownEvent => self.event_loops.reported(at.thread),
             ThreadAct::Read if has_bytes => self.event_loops.read(at, socket),
-            ThreadAct::Read if value(role.bytes) as i64 == EAGAIN => {
-                self.event_loops.tests(at, socket);
-            }
-            ThreadAct::Send if has_bytes => {
-                match self.event_loops.sent(at, (socket, value(role.remote))) {
-                    Sent::AsSeen(certainty) => self.say(waiting_at, certainty),
-                    Sent::AnswerGoesOn => self.notify(waiting_at, socket),
-                    Sent::InDoubt(exchange) => self.wait(exchange, ns, waiting_at),
-                    Sent::For(of, certainty) => {
-                        self.notify(waiting_at, of);
-                        self.say(waiting_at, certainty);
-                    }
+            ThreadAct::Send if has_bytes => match self.event_loops.sent(at, (socket, remote)) {
+                Sent::AsSeen(certainty) => self.say(waiting_at, certainty),
+                Sent::AnswerGoesOn => self.notify(waiting_at, socket),
+                Sent::InDoubt(exchange) => self.wait(exchange, at.ns, waiting_at),
+                Sent::For(of, certainty) => {
+                    self.notify(waiting_at, of);
+                    self.say(waiting_at, certainty);
                 }
-            }
-            ThreadAct::Read | ThreadAct::Send => return,
+            },
+            ThreadAct::Pair | ThreadAct::Read | ThreadAct::Send => {}
         }
-        self.settle();
+    }
+
+    /// A question or an answer whose bytes are known.
+    fn look_at_message(&mut self, waiting_at: WaitingAt, fields: Said) {
+        let Some(events) = self.chunks.back().map(|chunk| &chunk.events) else { return };
+        let value = |field: usize| events.value(waiting_at.row, field);
+        let is_unique = Some(value(fields.protocol)) == self.unique.map(u64::from);
+        let (is_sent, question) =
+            (value(fields.sent) != 0, (value(fields.socket), value(fields.exchange)));
+        if is_unique {
+            self.look_at_one_of_many(waiting_at, fields);
+        }
+        match fields.asks {
+            true => self.look_at_ask(waiting_at, fields),
+            false if is_sent => self.trace_ids.answered(question),
+            false => {}
+        }
     }
 
     /// Something is asked: by others, or by a process for one of those that it was asked itself.
@@ -409,7 +418,7 @@ impl ProxyAttribution {
 
     /// A message of a process with tasks, if its question and answer have an id in common. What the task does that sends or
     /// reads it says little then: the events of the bytes themselves are for no question.
-    fn look_at_message(&mut self, waiting_at: WaitingAt, fields: Said) {
+    fn look_at_one_of_many(&mut self, waiting_at: WaitingAt, fields: Said) {
         let Some(events) = self.chunks.back().map(|chunk| &chunk.events) else { return };
         let value = |field: usize| events.value(waiting_at.row, field);
         let correlation = value(fields.correlation_id);
@@ -545,7 +554,7 @@ impl ProxyAttribution {
     /// An event is attributed to a question on this socket.
     fn notify(&mut self, waiting_at: WaitingAt, socket: u64) {
         let events = &mut self.chunks[(waiting_at.chunk - self.first) as usize].events;
-        let place = self.places[events.kind(waiting_at.row).index()].behalf;
+        let place = self.places[events.kind(waiting_at.row).index()].attribution;
         place.into_iter().for_each(|field| events.set_value(waiting_at.row, field, socket));
     }
 
@@ -564,7 +573,7 @@ impl ProxyAttribution {
                 chunk.undecided -= 1;
                 let place = places[chunk.events.kind(waiting_at.row).index()];
                 write(&mut chunk.events, waiting_at.row, place.certain, certainty);
-                if let Some((socket, field)) = for_whom.zip(place.behalf) {
+                if let Some((socket, field)) = for_whom.zip(place.attribution) {
                     chunk.events.set_value(waiting_at.row, field, socket);
                 }
             }
@@ -643,7 +652,7 @@ mod tests {
     fn events_wait_until_it_is_known_and_keep_their_order() {
         let (catalog, mut attribution) = setting();
         let sent = catalog.find("sent").unwrap();
-        let field = attribution.places[sent.index()].behalf.unwrap();
+        let field = attribution.places[sent.index()].attribution.unwrap();
         let mut told = Vec::new();
         let mut batch = Batch::new(&catalog);
         for (ns, (name, socket)) in (0..).zip(STORY) {
@@ -665,7 +674,8 @@ mod tests {
     fn handed(ids: [u64; 2]) -> (Vec<[u64; 3]>, ByTraceId) {
         let (catalog, mut attribution) = setting();
         let places = attribution.places[catalog.find("sent").unwrap().index()];
-        let (behalf, (likely, candidates)) = (places.behalf.unwrap(), places.certain.unwrap());
+        let (attributed, (likely, candidates)) =
+            (places.attribution.unwrap(), places.certain.unwrap());
         let mut batch = Batch::new(&catalog);
         let mut ns = 0;
         let mut push = |name: &str, tid: u64, socket: u64, more: &[u64]| {
@@ -689,7 +699,7 @@ mod tests {
         attribution.pass(&mut batch, Some(0), true);
         let sent = catalog.find("sent").unwrap();
         let rows = (0..batch.len()).filter(|row| batch.kind(*row) == sent);
-        let fields = [behalf, likely, candidates];
+        let fields = [attributed, likely, candidates];
         let found = rows.map(|row| fields.map(|field| batch.value(row, field))).collect();
         (found, attribution.by_trace_id())
     }
@@ -708,7 +718,7 @@ mod tests {
         let (found, counts) = handed([71, 72]);
         assert_eq!(found, [[100, 0, 0], [101, 0, 0], [0, 0, 0], [0, 0, 0]]);
         assert_eq!(counts, ByTraceId { all: 2, moved: 0 });
-        // An id that nobody has was asked with says nothing.
+        // An id that no one has was asked with says nothing.
         assert_eq!(handed([5, 6]), handed([0, 0]));
     }
 

@@ -81,7 +81,7 @@ mod tests {
         ids.asked(1, (10, 0), 77);
         ids.asked(1, (11, 0), 78);
         assert_eq!((ids.asker(1, 77), ids.asker(1, 78)), (Some(10), Some(11)));
-        // Another process; an id that nobody has.
+        // Another process; an id that no one has.
         assert_eq!((ids.asker(2, 77), ids.asker(1, 79)), (None, None));
         // Two parts of one trace.
         ids.asked(1, (12, 3), 77);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_ends_is_forgotten() {
+    fn what_is_not_ended_is_forgotten() {
         let mut ids = TraceIds::default();
         (0..3 * KNOWN_MAX as u64).for_each(|n| ids.asked(1, (n, 0), n));
         assert!(ids.questions.len() <= KNOWN_MAX);

@@ -107,9 +107,8 @@ impl Messages {
     }
 }
 
-/// Compares the requests of a session's first schema with the truth in a file.
-pub fn score(session: &Session<'_>, truth: &Path) -> Score {
-    let numbers = exchanges(truth);
+/// Whose request each event of a socket is of, by its place.
+fn truths(session: &Session<'_>, numbers: &HashMap<Ports, Vec<Option<u64>>>) -> HashMap<u64, u64> {
     // Exchanges so far on each end, and whether the last event began or went on with one.
     let mut ends: HashMap<End, (usize, bool)> = HashMap::new();
     let mut truths: HashMap<u64, u64> = HashMap::new();
@@ -125,7 +124,7 @@ pub fn score(session: &Session<'_>, truth: &Path) -> Score {
                     let ends = (port(value("local")), port(value("remote")));
                     let is_sent = value("sent") == "true";
                     let exchange = value("exchange").parse().unwrap();
-                    messages.add(&numbers, (ends, is_sent), (name == "ask", exchange), ordinal);
+                    messages.add(numbers, (ends, is_sent), (name == "ask", exchange), ordinal);
                     return;
                 }
                 _ => return,
@@ -149,6 +148,12 @@ pub fn score(session: &Session<'_>, truth: &Path) -> Score {
         })
         .unwrap();
     messages.take_over(&mut truths);
+    truths
+}
+
+/// Compares the requests of a session's first schema with the truth in a file.
+pub fn score(session: &Session<'_>, truth: &Path) -> Score {
+    let truths = truths(session, &exchanges(truth));
     let mut of_number: BTreeMap<u64, usize> = BTreeMap::new();
     truths.values().for_each(|number| *of_number.entry(*number).or_default() += 1);
 
