@@ -32,7 +32,9 @@ impl Undecoded {
         let catalog = program.catalog();
         let followed = |name| {
             let event = catalog.find(name);
-            event.is_some_and(|event| program.schemas().iter().any(|schema| schema.uses(event)))
+            // One that follows bytes finds what was asked without them.
+            let mut schemas = program.schemas().iter().filter(|schema| !schema.follows_bytes());
+            event.is_some_and(|event| schemas.any(|schema| schema.uses(event)))
         };
         let followed = followed("ask") || followed("answer");
         let find = |name, text| {

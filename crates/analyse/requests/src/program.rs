@@ -109,6 +109,11 @@ impl Schema {
         rules.iter().any(|rule| rule.seed.is_some())
     }
 
+    /// Whether it follows bytes by themselves, whatever messages they are.
+    pub fn follows_bytes(&self) -> bool {
+        !self.streams.is_empty()
+    }
+
     /// Whether it does anything with an event.
     pub fn uses(&self, event: EventId) -> bool {
         self.by_event.get(event.index()).is_some_and(|(first, end)| first < end)
