@@ -11,5 +11,10 @@ redis-benchmark -p 17391 -q -n 500 -c 4 -t get > /dev/null 2>&1
 redis-cli -p 17391 shutdown nosave > /dev/null 2>&1
 while [ ! -e done ]; do sleep 0.1; done
 cp -r nginx.fettle before.fettle
+span() {
+  echo '{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"'$1'"}}]},"scopeSpans":[{"spans":[{"name":"cart/get","kind":'$2',"startTimeUnixNano":"154471266'$3'000000000","endTimeUnixNano":"154471266'$4'000000000"}]}]}]}'
+}
+span front 3 0 6 > front.json
+span cart 2 1 5 > cart.json
 cp -r nginx.fettle after.fettle
 fettle schema show queues > mine.fettle-schema

@@ -18,6 +18,7 @@ use crate::output;
   fettle import trace.dat                         of trace-cmd
   fettle import ~/lttng-traces/auto-20260101      of LTTng
   fettle import spans.json --format otlp
+  fettle import --without-ids front.json cart.json -o shop.fettle
   fettle sensors read rpc.calls --json > calls.jsonl; fettle import calls.jsonl shop.fettle-calls
   fettle requests                                 what the new trace says
 
@@ -32,6 +33,9 @@ pub struct ImportArgs {
     /// Their format
     #[arg(long, value_enum, default_value = "auto")]
     format: FormatArg,
+    /// Drop the ids of spans, and reconstruct traces from times and names: docs/user/spans.md
+    #[arg(long)]
+    without_ids: bool,
     /// Write JSON with a version field
     #[arg(long)]
     json: bool,
@@ -83,8 +87,12 @@ pub fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
         name.push(".fettle");
         PathBuf::from(name)
     });
-    let import =
-        Import { inputs: args.files, output: output.clone(), format: args.format.format() };
+    let import = Import {
+        inputs: args.files,
+        output: output.clone(),
+        format: args.format.format(),
+        without_ids: args.without_ids,
+    };
     let stop = fettle_live::catch_signals()?;
     let imported = fettle_import::import(&import, &|| stop.load(Ordering::Relaxed))?;
     let text = match args.json {

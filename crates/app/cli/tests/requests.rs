@@ -25,6 +25,76 @@ fn trace() -> (TempDir, String) {
     (dir, path)
 }
 
+/// Spans of two services without an id: each of 40 questions to `front` asks `store` twice, the second time
+/// when it has the first answer, and the next question comes before.
+fn spans(folder: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    for service in ["front", "store"] {
+        let mut spans = Vec::new();
+        for n in 0..40_u64 {
+            let begin = 1_700_000_000_000_000_000 + n * 9_000_000 + n * n % 7 * 900_000;
+            let mut span = |kind: &str, name: &str, from: u64, to: u64| {
+                let (from, to) = (begin + from * 1000, begin + to * 1000);
+                spans.push(format!(
+                    r#"{{"name":"{name}","kind":"SPAN_KIND_{kind}","startTimeUnixNano":"{from}","endTimeUnixNano":"{to}"}}"#
+                ));
+            };
+            for first in [100, 10_000] {
+                match service {
+                    "front" => span("CLIENT", "store/get", first, first + 9_000),
+                    _ => span("SERVER", "store/get", first + 500, first + 8_500),
+                }
+            }
+            if service == "front" {
+                span("SERVER", "GET /", 0, 20_000);
+            }
+        }
+        let resource = format!(
+            r#"{{"attributes":[{{"key":"service.name","value":{{"stringValue":"{service}"}}}}]}}"#
+        );
+        let spans = spans.join(",");
+        let text = format!(
+            r#"{{"resourceSpans":[{{"resource":{resource},"scopeSpans":[{{"spans":[{spans}]}}]}}]}}"#
+        );
+        let path = folder.join(format!("{service}.json"));
+        std::fs::write(&path, text).unwrap();
+        files.push(path.display().to_string());
+    }
+    files
+}
+
+#[test]
+fn spans_without_ids_are_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = spans(folder.path());
+    let mut args = vec!["requests", "--list", "--json", "--without-ids"];
+    args.extend(files.iter().map(String::as_str));
+    let output = fettle(&args);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("ids were dropped: of 200 spans"), "{said}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let requests = json["requests"].as_array().unwrap();
+    assert_eq!(requests.len(), 40);
+    for request in requests {
+        // Five spans, each with its begin and its end.
+        assert_eq!((&request["class"], &request["events"]), (&"GET /".into(), &10.into()));
+        assert_eq!(request["certainty"], "chosen");
+    }
+
+    // What is kept as a trace says the same.
+    let trace = folder.path().join("kept.fettle").display().to_string();
+    let mut args = vec!["import", "--without-ids", "-o", &trace];
+    args.extend(files.iter().map(String::as_str));
+    assert_eq!(fettle(&args).status.code(), Some(0));
+    let kept = fettle(&["requests", "--list", "--json", &trace]);
+    assert_eq!(kept.stdout, output.stdout);
+
+    let wrong = fettle(&["requests", "--without-ids", "/dev/null"]);
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert_eq!((wrong.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+}
+
 #[test]
 fn the_summary_names_the_schema_the_class_and_the_slowest() {
     let (_dir, trace) = trace();

@@ -57,6 +57,15 @@ pub enum Error {
         /// What to do about it.
         hint: &'static str,
     },
+    /// What has to be spans is something else.
+    #[error(
+        "{} has no spans of OpenTelemetry's or Jaeger's, which is what traces without ids are made of",
+        path.display()
+    )]
+    NoSpans {
+        /// The file.
+        path: PathBuf,
+    },
     /// There is no event in it.
     #[error("{} has no events{left_out}", path.display())]
     Empty {

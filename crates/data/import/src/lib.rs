@@ -40,6 +40,8 @@ use fettle_trace::{Clock, Finish, Manifest, ProbeMode, TraceWriter};
 
 pub use detect::{Format, detect};
 pub use error::{Error, Place, Result};
+pub use spans::without_ids::{plain, read as read_spans};
+pub use spans::{About, Found, Span, Spans};
 pub use syscalls::name_of as name_of_call;
 pub use syscalls::name_of as system_call_name;
 pub use value::Value;
@@ -55,6 +57,8 @@ pub struct Import {
     pub output: PathBuf,
     /// Their format, if it is not to be found out.
     pub format: Option<Format>,
+    /// The inputs are spans, whose ids are dropped: traces are reconstructed from times and names.
+    pub without_ids: bool,
 }
 
 /// What came of it.
@@ -74,11 +78,17 @@ pub struct Imported {
 pub fn import(import: &Import, stop: &dyn Fn() -> bool) -> Result<Imported> {
     let mut formats = Vec::new();
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
-    let (names, inputs) = calls::names_of(&import.inputs)?;
-    for input in &inputs {
-        let format = import.format.map_or_else(|| detect(input), Ok)?;
-        formats.push(format);
-        open(input, format, &names, &mut sources)?;
+    if import.without_ids {
+        let (moments, found) = spans::without_ids::open(&import.inputs, import.format)?;
+        formats = found;
+        sources.push(Box::new(moments));
+    } else {
+        let (names, inputs) = calls::names_of(&import.inputs)?;
+        for input in &inputs {
+            let format = import.format.map_or_else(|| detect(input), Ok)?;
+            formats.push(format);
+            open(input, format, &names, &mut sources)?;
+        }
     }
     // The first event is the trace's beginning.
     let mut first_ns: Option<u64> = None;
@@ -127,8 +137,10 @@ pub fn read_text(bytes: &[u8]) {
     text::read_all(&String::from_utf8_lossy(bytes));
     calls::read_all(&String::from_utf8_lossy(bytes));
     if let Ok((values, torn)) = spans::parse(bytes, Path::new("text")) {
-        drop(spans::otlp::moments(&values, torn));
-        drop(spans::jaeger::moments(&values, torn));
+        for mut read in [spans::otlp::spans(&values, torn), spans::jaeger::spans(&values, torn)] {
+            spans::without_ids::reconstruct(&mut read.spans);
+            drop(read.moments());
+        }
         drop(spans::chrome::moments(&values, torn));
     }
 }

@@ -24,6 +24,7 @@ use crate::requests::tables::Form;
   fettle requests nginx.fettle --parquet out/     tables for DuckDB, Polars, Spark
   fettle requests nginx.fettle --python slow.py -- 20
   fettle requests nginx.fettle --json
+  fettle requests --without-ids front.json cart.json      spans that have no ids
 
 What a request is, a schema says: `fettle schema list`, docs/user/schemas.md.
 
@@ -32,6 +33,10 @@ What a request is, a schema says: `fettle schema list`, docs/user/schemas.md.
 pub struct RequestsArgs {
     /// Trace folder [default: the newest *.fettle in this folder]
     pub(crate) trace: Option<PathBuf>,
+    /// Reconstruct requests from spans whose ids are missing, or dropped: files of OpenTelemetry or Jaeger,
+    /// all of one system. `fettle import --without-ids` keeps what comes of it as a trace
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["trace", "follow"])]
+    pub(crate) without_ids: Vec<PathBuf>,
     /// What a request is: a shipped schema's name, or a file [default: what suits the trace]
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) schema: Vec<String>,

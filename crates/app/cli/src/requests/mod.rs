@@ -12,11 +12,14 @@ mod summary;
 mod tables;
 mod waterfall;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, bail};
 use fettle_follow::Session;
-use fettle_report::render::json;
+use fettle_import::Import;
+use fettle_report::render::{count, json};
 
 use crate::output;
 pub use args::RequestsArgs;
@@ -24,7 +27,8 @@ use session::{open, sources};
 
 /// Runs `fettle requests`: 0, or 1 if something could not be read or there is no request.
 pub fn run(args: RequestsArgs) -> anyhow::Result<ExitCode> {
-    let path = output::chosen(args.trace.as_deref())?;
+    // What is made of spans is removed in the end.
+    let (path, _made) = trace_of(&args)?;
     if args.follow {
         return follow::run(&path, &args);
     }
@@ -90,6 +94,31 @@ pub fn run(args: RequestsArgs) -> anyhow::Result<ExitCode> {
     output::print(&text)?;
     let none = summary.schemas.iter().all(|schema| schema.requests == 0);
     Ok(ExitCode::from(u8::from(none || !summary.problems.is_empty())))
+}
+
+/// Where the trace is, and the folder of one that is only there for this.
+fn trace_of(args: &RequestsArgs) -> anyhow::Result<(PathBuf, Option<tempfile::TempDir>)> {
+    if args.without_ids.is_empty() {
+        return Ok((output::chosen(args.trace.as_deref())?, None));
+    }
+    let made = reconstructed(&args.without_ids)?;
+    Ok((made.path().join("spans.fettle"), Some(made)))
+}
+
+/// A folder with a trace of spans whose ids were dropped.
+fn reconstructed(files: &[PathBuf]) -> anyhow::Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir().context("cannot make a folder for the trace")?;
+    let output = folder.path().join("spans.fettle");
+    let import = Import { inputs: files.to_vec(), output, format: None, without_ids: true };
+    let stop = fettle_live::catch_signals()?;
+    let imported = fettle_import::import(&import, &|| stop.load(Ordering::Relaxed))?;
+    for loss in &imported.manifest.losses {
+        say!("fettle: {}: {}", count(loss.count), loss.reason);
+    }
+    for note in imported.manifest.notes.iter().skip(1) {
+        say!("fettle: {note}");
+    }
+    Ok(folder)
 }
 
 #[cfg(feature = "query")]

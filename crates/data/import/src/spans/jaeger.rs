@@ -4,19 +4,24 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::{LeftOut, Moment, Moments, Span, number, text, values};
+use super::{About, LeftOut, Moments, Span, Spans, number, said, text, values};
 use crate::error::Result;
 use crate::syscalls::args::cut;
 
 /// Reads a file.
 pub fn open(path: &Path) -> Result<Moments> {
+    Ok(read(path)?.moments())
+}
+
+/// The spans of a file.
+pub fn read(path: &Path) -> Result<Spans> {
     let (answers, torn) = values(path)?;
-    Ok(moments(&answers, torn))
+    Ok(spans(&answers, torn))
 }
 
 /// The spans of answers.
-pub fn moments(answers: &[Json], torn: u64) -> Moments {
-    let mut moments: Vec<Moment> = Vec::new();
+pub fn spans(answers: &[Json], torn: u64) -> Spans {
+    let mut spans: Vec<Span> = Vec::new();
     let mut left_out = LeftOut::default();
     // An answer has a list of traces; a trace alone is one, too.
     let traces = answers.iter().flat_map(|answer| match answer["data"].as_array() {
@@ -41,7 +46,15 @@ pub fn moments(answers: &[Json], torn: u64) -> Moments {
             let pid = tag(span, "process.pid").or_else(of_process);
             let tid = tag(span, "thread.id");
             let wrong = tag(span, "error").is_some_and(|error| text(&error) == "true");
-            Span {
+            let said = |of: &Json, wanted: &str| tag(of, wanted).as_ref().map(text);
+            let kind = said(span, "span.kind").unwrap_or_default().to_lowercase();
+            let about = About {
+                instance: said::instance(&|wanted| said(process, wanted)),
+                peers: said::peers(&|wanted| said(span, wanted)),
+                port: said::port(&kind, &|wanted| said(span, wanted)),
+                kind,
+            };
+            spans.push(Span {
                 from_ns,
                 to_ns,
                 pid: pid.as_ref().and_then(number).unwrap_or(0) as u32,
@@ -53,8 +66,9 @@ pub fn moments(answers: &[Json], torn: u64) -> Moments {
                 name: text(&span["operationName"]),
                 status: if wrong { "error" } else { "" },
                 attributes: tags(&span["tags"]),
-            }
-            .moments(&mut moments);
+                about,
+                found: None,
+            });
         }
     }
     let losses = vec![
@@ -62,7 +76,7 @@ pub fn moments(answers: &[Json], torn: u64) -> Moments {
         (LeftOut::UNFIT, left_out.unfit),
         ("values that were cut off at the end of a file", torn),
     ];
-    Moments::new(moments, Vec::new(), losses)
+    Spans { spans, losses }
 }
 
 /// When a span began and ended, in nanoseconds.

@@ -7,6 +7,8 @@
 pub mod chrome;
 pub mod jaeger;
 pub mod otlp;
+mod said;
+pub mod without_ids;
 
 use std::io::Read;
 use std::path::Path;
@@ -47,6 +49,7 @@ pub struct Moments {
     next: Option<Moment>,
     names: Vec<(u32, u32, String)>,
     losses: Vec<(&'static str, u64)>,
+    notes: Vec<String>,
 }
 
 /// Spans or events that are left out, by why.
@@ -83,7 +86,7 @@ impl Moments {
         moments.sort_by_key(|moment| moment.time_ns);
         let mut moments = moments.into_iter();
         let next = moments.next();
-        Moments { moments, next, names, losses }
+        Moments { moments, next, names, losses, notes: Vec::new() }
     }
 }
 
@@ -119,6 +122,9 @@ impl Source for Moments {
         for (reason, count) in self.losses.drain(..) {
             sink.lose(reason, count);
         }
+        for note in self.notes.drain(..) {
+            sink.note(note);
+        }
     }
 }
 
@@ -136,19 +142,74 @@ fn call(sink: &mut Sink, at: At, moment: &Moment) -> Result<()> {
 /// A span as all formats have it.
 #[derive(Debug, Default)]
 pub struct Span {
+    /// When it began, in nanoseconds since 1970.
     pub from_ns: u64,
+    /// When it ended.
     pub to_ns: u64,
+    /// Its process; 0 if that is not known.
     pub pid: u32,
+    /// Its thread; 0 if that is not known.
     pub tid: u32,
+    /// The id of its trace.
     pub trace: String,
+    /// Its own id.
     pub span: String,
+    /// The id of the span that it is a child of.
     pub parent: String,
+    /// The service that reported it.
     pub service: String,
+    /// What was done.
     pub name: String,
     /// `ok`, `error`, or nothing.
     pub status: &'static str,
     /// Its other attributes.
     pub attributes: String,
+    /// What is known of it beside its ids.
+    pub about: About,
+    /// How its parent was found, if not by an id.
+    pub found: Option<Found>,
+}
+
+/// What a span says without ids.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// `server`, `client`, `internal` and so on, in small letters; empty if it is not said.
+    pub kind: String,
+    /// The process, of several of one service.
+    pub instance: String,
+    /// Names of the other side, the best first.
+    pub peers: Vec<String>,
+    /// The port of the asking end of its connection.
+    pub port: Option<u16>,
+}
+
+/// How certain a parent is that was found without ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// How many there were to choose from.
+    pub candidates: u32,
+    /// How likely it is right, in thousandths.
+    pub likely: u16,
+}
+
+/// Spans of files, and what was left out.
+#[derive(Debug, Default)]
+pub struct Spans {
+    /// In the files' order.
+    pub spans: Vec<Span>,
+    /// What was left out, and how many.
+    pub losses: Vec<(&'static str, u64)>,
+}
+
+impl Spans {
+    /// Their begins and ends in order of time.
+    pub fn moments(self) -> Moments {
+        let mut moments = Vec::with_capacity(2 * self.spans.len());
+        for span in self.spans {
+            span.moments(&mut moments);
+        }
+        Moments::new(moments, Vec::new(), self.losses)
+    }
 }
 
 impl Span {
@@ -169,7 +230,9 @@ impl Span {
                 ("name", self.name),
                 ("attributes", self.attributes),
             ],
-            numbers: Vec::new(),
+            numbers: self.found.map_or_else(Vec::new, |found| {
+                vec![("candidates", found.candidates.into()), ("likely", found.likely.into())]
+            }),
         });
         let to_ns = self.to_ns.max(self.from_ns);
         moments.push(Moment {

@@ -4,14 +4,19 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::{LeftOut, Moment, Moments, Span, at, number, text, values};
+use super::{About, LeftOut, Moments, Span, Spans, at, number, said, text, values};
 use crate::error::Result;
 use crate::syscalls::args::cut;
 
 /// Reads a file.
 pub fn open(path: &Path) -> Result<Moments> {
+    Ok(read(path)?.moments())
+}
+
+/// The spans of a file.
+pub fn read(path: &Path) -> Result<Spans> {
     let (requests, torn) = values(path)?;
-    Ok(moments(&requests, torn))
+    Ok(spans(&requests, torn))
 }
 
 /// The elements of a list that has one of two names.
@@ -21,13 +26,14 @@ fn list<'a>(value: &'a Json, names: [&str; 2]) -> &'a [Json] {
 }
 
 /// The spans of requests.
-pub fn moments(requests: &[Json], torn: u64) -> Moments {
-    let mut moments: Vec<Moment> = Vec::new();
+pub fn spans(requests: &[Json], torn: u64) -> Spans {
+    let mut spans: Vec<Span> = Vec::new();
     let mut left_out = LeftOut::default();
     for resource in requests.iter().flat_map(|it| list(it, ["resourceSpans", "resource_spans"])) {
         let about = at(resource, "/resource/attributes");
         let service = attribute(about, "service.name").map(text).unwrap_or_default();
         let pid = attribute(about, "process.pid").and_then(number).unwrap_or(0) as u32;
+        let instance = said::instance(&|wanted| attribute(about, wanted).map(text));
         // As it was called at first.
         let scopes = match resource["scopeSpans"].is_array() {
             true => list(resource, ["scopeSpans", "scope_spans"]),
@@ -48,7 +54,8 @@ pub fn moments(requests: &[Json], torn: u64) -> Moments {
             let status = at(span, "/status/code");
             let tid = attribute(own, "thread.id").and_then(number).unwrap_or(0) as u32;
             let own_pid = attribute(own, "process.pid").and_then(number);
-            Span {
+            let kind = kind(&span["kind"]);
+            spans.push(Span {
                 from_ns,
                 to_ns,
                 pid: own_pid.map_or(pid, |pid| pid as u32),
@@ -65,8 +72,14 @@ pub fn moments(requests: &[Json], torn: u64) -> Moments {
                     _ => "",
                 },
                 attributes: attributes(own),
-            }
-            .moments(&mut moments);
+                about: About {
+                    instance: instance.clone(),
+                    peers: said::peers(&|wanted| attribute(own, wanted).map(text)),
+                    port: said::port(&kind, &|wanted| attribute(own, wanted).map(text)),
+                    kind,
+                },
+                found: None,
+            });
         }
     }
     let losses = vec![
@@ -74,7 +87,15 @@ pub fn moments(requests: &[Json], torn: u64) -> Moments {
         (LeftOut::UNFIT, left_out.unfit),
         ("values that were cut off at the end of a file", torn),
     ];
-    Moments::new(moments, Vec::new(), losses)
+    Spans { spans, losses }
+}
+
+/// A span's kind in small letters: it is a number or a name.
+fn kind(kind: &Json) -> String {
+    const KINDS: [&str; 6] = ["", "internal", "server", "client", "producer", "consumer"];
+    let name = number(kind).and_then(|number| KINDS.get(usize::try_from(number).ok()?));
+    let named = || text(kind).trim_start_matches("SPAN_KIND_").to_lowercase();
+    name.map_or_else(named, |name| (*name).to_owned())
 }
 
 /// The value of an attribute, out of what says its type.

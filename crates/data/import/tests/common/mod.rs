@@ -23,7 +23,12 @@ pub struct Made {
 pub fn made(inputs: &[PathBuf]) -> Result<Made> {
     let folder = tempfile::tempdir().expect("a folder");
     let output = folder.path().join("t.fettle");
-    let wanted = Import { inputs: inputs.to_vec(), output: output.clone(), format: None };
+    let wanted = Import {
+        inputs: inputs.to_vec(),
+        output: output.clone(),
+        format: None,
+        without_ids: false,
+    };
     let imported = import(&wanted, &|| false)?;
     let trace = Trace::open(&output)?;
     Ok(Made { imported, trace, _folder: folder })
