@@ -18,6 +18,7 @@ pub mod programs;
 pub mod rpc;
 pub mod sample;
 pub mod smp;
+pub mod spans;
 pub mod transport;
 pub mod tune;
 pub mod variants;
@@ -54,6 +55,8 @@ pub enum Bench {
     Smp(smp::Options),
     /// How soon servers that hang are healed, next to their own time-outs
     Watch(watch::Options),
+    /// How well and how fast traces are reconstructed from spans without ids, next to simple ways
+    Spans(spans::Options),
     /// How near to the best way the transport library comes, by size, on one processor and two
     Transport(transport::Options),
 }
@@ -75,6 +78,7 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::KernelTune(options) => kernel_tune::run(options),
         Bench::Smp(options) => smp::run(options),
         Bench::Watch(options) => watch::run(options),
+        Bench::Spans(options) => spans::run(options),
         Bench::Transport(options) => transport::run(options),
     }
 }
