@@ -274,6 +274,7 @@ fn found(entry: &Entry, rule: &str, acts: bool) -> String {
             Action::KeepEvidence => "evidence".to_owned(),
             Action::Signal { name, .. } => format!("signal {name}"),
             Action::RestartKill => "killed, for its parent to start another".to_owned(),
+            Action::RestartThread(name) => format!("{name} begins anew"),
             Action::Run(command) => format!("run {command:?}"),
             Action::Set { knob, value, hold } => {
                 let time = hold.map(|time| format!(" for {time:?}")).unwrap_or_default();

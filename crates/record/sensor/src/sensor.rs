@@ -175,6 +175,12 @@ impl Sensor {
         self.map.u32(offset_of!(Head, owners) as u64 + 4 * u64::from(slot)).load(Acquire)
     }
 
+    /// The threads that have slots of their own, in no order; one may have ended.
+    pub fn owners(&self) -> Vec<u32> {
+        let owners = (0..self.shape().slots()).map(|slot| self.owner(slot));
+        owners.filter(|owner| *owner != 0).collect()
+    }
+
     /// Slots that were ever written to: the shared one, and those with an owner. The others are not
     /// read, because reading would allocate their pages.
     pub(crate) fn used_slots(&self) -> impl Iterator<Item = u32> {

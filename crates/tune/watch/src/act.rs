@@ -16,6 +16,7 @@ use crate::journal::{Done, Sent};
 use crate::knobs::Knobs;
 use crate::look::Look;
 use crate::proc::Watched;
+use crate::restart;
 use crate::rule::{Action, Rule};
 use crate::servers;
 use crate::tally::{ActionResult, Tally};
@@ -163,6 +164,7 @@ impl Actor {
                 }
                 send(process, Signal::KILL)
             }
+            Action::RestartThread(name) => restart::restart(process, name, finding).map(Some),
             Action::Run(command) => self.run(command, rule, finding, process),
             Action::Set { knob, value, hold } => {
                 self.knobs.set(process, knob, *value, *hold).map(|()| None)

@@ -20,6 +20,7 @@ pub mod look;
 pub mod parse;
 pub mod proc;
 pub mod recording;
+mod restart;
 mod rule;
 mod servers;
 mod tally;

@@ -12,7 +12,7 @@
 //! windows   = "over" TIME [ "for" NUMBER "windows" ] [ "until" ( VALUE | PERCENT ) ]
 //! VALUE     = NUMBER | TIME
 //! target    = ( "worker" | "process" ) "of" TEXT
-//! action    = "log" | "keep" "evidence" | "restart" "kill" | "signal" NAME | "run" TEXT | "webhook" TEXT
+//! action    = "log" | "keep" "evidence" | "restart" "kill" | "restart" "thread" TEXT | "signal" NAME | "run" TEXT | "webhook" TEXT
 //!           | "set" TEXT "to" NUMBER [ "for" TIME ]
 //! budget    = "at" "most" NUMBER "in" TIME
 //! TIME      = NUMBER ( "us" | "ms" | "s" | "m" )
@@ -427,7 +427,7 @@ impl Parser {
             return self.words(&["evidence"]).map(|()| Action::KeepEvidence);
         }
         if self.accept("restart") {
-            return self.words(&["kill"]).map(|()| Action::RestartKill);
+            return self.restart();
         }
         if self.accept("run") {
             return self.text("a shell command in quotes").map(Action::Run);
@@ -455,26 +455,43 @@ impl Parser {
             return Some(Action::Signal { name: (*name).to_owned(), number: *number });
         }
         self.expected(
-            "`log`, `keep evidence`, `restart kill`, `signal NAME`, `run TEXT`, `set TEXT to NUMBER` or \
+            "`log`, `keep evidence`, `restart kill`, `restart thread TEXT`, `signal NAME`, `run TEXT`, `set TEXT to NUMBER` or \
              `webhook TEXT`",
             &known,
         );
         None
     }
 
-    fn set(&mut self) -> Option<Action> {
-        let span = self.span();
-        let knob = self.text("the knob's name in quotes")?;
-        if !is_name(knob.as_bytes()) {
-            let what =
-                format!("{knob:?} is no knob's name: these are 1 to 63 of A-Z a-z 0-9 . - _");
-            self.complain(span, what, None);
-            return None;
+    fn restart(&mut self) -> Option<Action> {
+        if self.accept("kill") {
+            return Some(Action::RestartKill);
         }
+        if self.accept("thread") {
+            return self.name("thread").map(Action::RestartThread);
+        }
+        self.expected("`kill`, or `thread TEXT`", &["kill", "thread"]);
+        None
+    }
+
+    fn set(&mut self) -> Option<Action> {
+        let knob = self.name("knob")?;
         self.words(&["to"])?;
         let value = self.number("a whole number, such as 2,")?;
         let hold = if self.accept("for") { Some(self.time()?) } else { None };
         Some(Action::Set { knob, value, hold })
+    }
+
+    /// A sensor's name, of what is called so.
+    fn name(&mut self, of: &str) -> Option<String> {
+        let span = self.span();
+        let name = self.text(&format!("the {of}'s name in quotes"))?;
+        if !is_name(name.as_bytes()) {
+            let what =
+                format!("{name:?} is no {of}'s name: these are 1 to 63 of A-Z a-z 0-9 . - _");
+            self.complain(span, what, None);
+            return None;
+        }
+        Some(name)
     }
 
     fn number(&mut self, what: &str) -> Option<i64> {

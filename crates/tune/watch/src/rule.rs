@@ -120,6 +120,8 @@ pub enum Action {
     },
     /// Kill it; its parent starts another one.
     RestartKill,
+    /// Have its threads of this name begin anew.
+    RestartThread(String),
     /// Run a shell command, with the finding in its environment.
     Run(String),
     /// Set a knob of it.
@@ -157,6 +159,7 @@ impl Action {
             Action::KeepEvidence => "keep-evidence",
             Action::Signal { .. } => "signal",
             Action::RestartKill => "restart-kill",
+            Action::RestartThread(_) => "restart-thread",
             Action::Run(_) => "run",
             Action::Set { .. } => "set",
             Action::Webhook(_) => "webhook",

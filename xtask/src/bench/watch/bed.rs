@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -182,6 +182,11 @@ impl Group {
         Ok(Group(started.with_context(|| format!("starting {:?}", command.get_program()))?))
     }
 
+    pub fn out(&mut self) -> Result<ChildStdout> {
+        self.0.stdout.take().context("its output goes elsewhere")
+    }
+
+    /// Its first process.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }

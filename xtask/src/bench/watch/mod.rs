@@ -6,6 +6,7 @@
 
 mod bed;
 mod calm;
+mod thread;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,7 +44,8 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<bool> {
     let binary = fettle::binary(options.fettle.as_deref())?;
     let packages = ["nginx-light", "gunicorn", "gcc", "apache2-utils", "redis-server", "procps"];
-    apt::ensure(&packages.map(String::from))?;
+    let calm: &[&str] = if options.calm.is_some() { &["nodejs", "postgresql"] } else { &[] };
+    apt::ensure(&[&packages[..], calm].concat().into_iter().map(String::from).collect::<Vec<_>>())?;
     let is_wanted =
         |name: &str| options.kinds.is_empty() || options.kinds.iter().any(|kind| kind == name);
     if let Some(requests) = options.calm {
@@ -60,7 +62,7 @@ pub fn run(options: &Options) -> Result<bool> {
         "watcher"
     );
     let wanted: Vec<&Hang> = HANGS.iter().filter(|hang| is_wanted(hang.name)).collect();
-    ensure!(!wanted.is_empty(), "there is no such kind: {:?}", names());
+    ensure!(!wanted.is_empty() || is_wanted(thread::NAME), "there is no such kind: {:?}", names());
     let mut all_found = true;
     for hang in wanted {
         let healed = bed::measure(hang, Some(&binary), options.hangs)?;
@@ -71,11 +73,22 @@ pub fn run(options: &Options) -> Result<bool> {
             show("  by itself", &alone, options.own);
         }
     }
+    if is_wanted(thread::NAME) && options.hangs > 0 {
+        show_thread(&thread::measure(&binary, options.hangs)?, options.hangs);
+    }
     Ok(all_found)
 }
 
+fn show_thread(restarts: &thread::Restarts, made: usize) {
+    let [half, most, longest] = restarts.after.map(|after| after.as_secs_f64() * 1e3);
+    let begun = format!("{half:.1}, 99 % {most:.1}, {longest:.1}");
+    let share = restarts.watcher * 100.0;
+    let name = thread::NAME;
+    println!("{name:12}{made:>7}{made:>7}   {:24}   {begun:24}   {:24}{share:>8.2} %", "-", "-");
+}
+
 fn names() -> Vec<&'static str> {
-    HANGS.iter().map(|hang| hang.name).collect()
+    HANGS.iter().map(|hang| hang.name).chain([thread::NAME]).collect()
 }
 
 fn show(name: &str, healed: &Healed, made: usize) {
