@@ -142,7 +142,7 @@ def redis_():
 
 def memcached():
     port = free_port()
-    start("memcached", "-p", str(port), "-u", "no one", "-l", "127.0.0.1")
+    start("memcached", "-p", str(port), "-u", "nobody", "-l", "127.0.0.1")
     proxy = Proxy("memcached", port)
     s = socket.create_connection(("127.0.0.1", proxy.port))
 
@@ -387,14 +387,14 @@ echo "page", strlen(file_get_contents("php://input"));
 """)
     with open(f"{scratch}/fpm.conf", "w") as conf:
         conf.write(f"[global]\nerror_log = {scratch}/fpm.log\ndaemonize = no\n[www]\nlisten = 127.0.0.1:{port}\n"
-                   "user = no one\ngroup = nogroup\npm = static\npm.max_children = 1\n")
+                   "user = nobody\ngroup = nogroup\npm = static\npm.max_children = 1\n")
     fpm = sorted(name for name in os.listdir("/usr/sbin") if name.startswith("php-fpm"))[-1]
     start(fpm, "--nodaemonize", "--fpm-config", f"{scratch}/fpm.conf")
     proxy = Proxy("fastcgi", port)
     proxy.lines.clear()
     with open(f"{scratch}/php.conf", "w") as conf:
         conf.write(f"""
-daemon off; pid {scratch}/php.pid; error_log {scratch}/php.log; user no one nogroup;
+daemon off; pid {scratch}/php.pid; error_log {scratch}/php.log; user nobody nogroup;
 events {{ }}
 http {{
   access_log off; client_body_temp_path {scratch}/f; proxy_temp_path {scratch}/g; fastcgi_temp_path {scratch}/h;
@@ -595,7 +595,7 @@ for n in range(3):
     one.produce("orders", b"order %d " % n * 20)
     one.flush(5)
 two = Producer({"bootstrap.servers": at, "client.id": "careless", "acks": 0, **quick})
-two.produce("news", b"no one waits for this")
+two.produce("news", b"nobody waits for this")
 two.flush(5)
 reader = Consumer({"bootstrap.servers": at, "group.id": "workers", "auto.offset.reset": "earliest", "client.id": "worker", **quick})
 reader.subscribe(["orders"])
