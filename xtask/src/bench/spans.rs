@@ -35,7 +35,7 @@ pub struct Options {
 /// Asks, reconstructs, prints; figures are what they are.
 pub fn run(options: &Options) -> Result<bool> {
     let score = fettle::example("fettle-import", "without_ids")?;
-    let speed = fettle::example("fettle-reconstruct", "speed")?;
+    let speed = fettle::example("fettle-reconstruct", "reconstruct_speed")?;
     if !options.json {
         println!("{}", machine::describe());
         println!(

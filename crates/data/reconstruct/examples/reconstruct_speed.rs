@@ -1,4 +1,4 @@
-//! How fast traces are reconstructed, and how well, from simulated spans: `speed REQUESTS LOADS…`, where a
+//! How fast traces are reconstructed, and how well, from simulated spans: `reconstruct_speed REQUESTS LOADS…`, where a
 //! load is how many requests begin in a second.
 
 #[path = "../tests/simulated/mod.rs"]
