@@ -42,6 +42,23 @@ impl<'a> Input<'a> {
     }
 }
 
+/// Who says something, where either end may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum By {
+    Client,
+    Server,
+}
+
+impl By {
+    /// The other end.
+    pub fn other(self) -> By {
+        match self {
+            By::Client => By::Server,
+            By::Server => By::Client,
+        }
+    }
+}
+
 /// A request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask {

@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::decoder::{Answer, Ask, Decoder, Input, Open, Reply, Step};
+use crate::decoder::{Answer, Ask, By, Decoder, Input, Open, Reply, Step};
 use crate::exchanges::Exchanges;
 use crate::fields::Fields;
 use crate::ids::{self, Headers};
@@ -32,22 +32,6 @@ mod kind {
     pub const PINGRESP: u8 = 13;
     pub const DISCONNECT: u8 = 14;
     pub const AUTH: u8 = 15;
-}
-
-/// Who says something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum By {
-    Client,
-    Server,
-}
-
-impl By {
-    fn other(self) -> By {
-        match self {
-            By::Client => By::Server,
-            By::Server => By::Client,
-        }
-    }
 }
 
 /// What an answer names its question by: who has asked, and which number it gave it.

@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 use rustc_hash::FxHashMap;
 
 use crate::counts::Reason;
-use crate::decoder::{Answer, Ask, Decoder, Input, Open, Reply, Step};
+use crate::decoder::{Answer, Ask, By, Decoder, Input, Open, Reply, Step};
 use crate::ids::{self, Headers};
 use crate::message::Ids;
 use crate::text::{number, reported, words};
@@ -24,13 +24,6 @@ const HEADERS: u64 = 1024;
 const INBOX: &[u8] = b"_INBOX.";
 /// What JetStream is asked for messages by: these come by their own subjects, not to the place.
 const PULL: &[u8] = b"$JS.API.CONSUMER.MSG.NEXT.";
-
-/// Who says something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
-    Client,
-    Server,
-}
 
 /// A connection.
 #[derive(Debug, Default)]

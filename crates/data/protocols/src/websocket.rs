@@ -1,7 +1,7 @@
 //! WebSocket, once HTTP/1 has handed a connection over: frames, of which one or several make a message. Either end
 //! sends messages, which nothing answers; a ping is answered by a pong, a close by another one.
 
-use crate::decoder::{Answer, Ask, Decoder, Input, Open, Reply, Step};
+use crate::decoder::{Answer, Ask, By, Decoder, Input, Open, Reply, Step};
 use crate::exchanges::Exchanges;
 use crate::fields::Fields;
 
@@ -16,22 +16,6 @@ mod kind {
     pub const CLOSE: u8 = 8;
     pub const PING: u8 = 9;
     pub const PONG: u8 = 10;
-}
-
-/// Who says something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum By {
-    Client,
-    Server,
-}
-
-impl By {
-    fn other(self) -> By {
-        match self {
-            By::Client => By::Server,
-            By::Server => By::Client,
-        }
-    }
 }
 
 /// What waits for an answer, by who has asked.

@@ -4,7 +4,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::decoder::{Answer, Ask, Decoder, Input, Open, Reply, Step};
+use crate::decoder::{Answer, Ask, By, Decoder, Input, Open, Reply, Step};
 use crate::exchanges::Exchanges;
 use crate::fields::Fields;
 use crate::ids::{self, Headers};
@@ -27,13 +27,6 @@ const WANTED: u64 = 4096;
 const FRAME: u64 = 16 << 20;
 /// Channels, and those who want messages, that are remembered; beyond, all are forgotten.
 const KNOWN: usize = 1 << 14;
-
-/// Who says something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum By {
-    Client,
-    Server,
-}
 
 /// What an answer names its question by: the channel, and the number of a message or the method that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
