@@ -51,9 +51,11 @@ const (
 	kindScalar     = 1
 	kindList       = 2
 	kindHistogram  = 3
+	kindKnob       = 4
 	scalarBytes    = 64
 	buckets        = 496
 	subBits        = 3
+	knobBytes      = 4096
 	histogramBytes = 64 + buckets*8 + 64
 
 	headName     = 88
@@ -66,6 +68,10 @@ const (
 	cursorTaken  = 64
 	cursorBeat   = 72
 	histogramAt  = 64
+	knobDefault  = 64
+	knobLeast    = 72
+	knobGreatest = 80
+	knobResting  = 88
 
 	madvPopulateWrite = 23
 )
@@ -99,6 +105,7 @@ type core struct {
 	pool                sync.Pool
 	free                chan uint32
 	deadBeat            atomic.Uint64
+	knob                knobValues
 }
 
 func (s *core) at(offset uintptr) *uint64 { return (*uint64)(unsafe.Add(s.base, offset)) }
@@ -109,6 +116,8 @@ func (s *core) slotBytes() uintptr {
 		return listRing + uintptr(1)<<s.ringLog2
 	case kindScalar:
 		return scalarBytes
+	case kindKnob:
+		return knobBytes
 	}
 	return histogramBytes
 }
@@ -248,6 +257,13 @@ func (s *core) prepare(slot uint32) unsafe.Pointer {
 		if s.policy == Overwrite {
 			atomic.StoreUint64((*uint64)(unsafe.Add(at, cursorLimit)), ^uint64(0))
 		}
+	}
+	if s.kind == kindKnob {
+		*(*int64)(at) = s.knob.byDefault
+		*(*int64)(unsafe.Add(at, knobDefault)) = s.knob.byDefault
+		*(*int64)(unsafe.Add(at, knobLeast)) = s.knob.least
+		*(*int64)(unsafe.Add(at, knobGreatest)) = s.knob.greatest
+		*(*int64)(unsafe.Add(at, knobResting)) = s.knob.byDefault
 	}
 	return at
 }

@@ -10,16 +10,16 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use fettle_trace::rfc3339;
-use fettle_watch::journal::{self, Entry, GivenBack, Line, Sent};
+use fettle_watch::journal::{self, Ended, Entry, GivenBack, Line, Sent};
 use fettle_watch::look::Look;
 use fettle_watch::{
-    Action, Finding, Judge, LocalAddress, Measure, Notice, Rule, Watcher, WatcherOptions, Why,
-    parse, recording,
+    Action, Judge, LocalAddress, Notice, Rule, Watcher, WatcherOptions, parse, recording,
 };
 use serde_json::json;
 
+use crate::finding::{ms, why};
 use crate::output;
-use fettle_types::{Pid, Tid, parse_time};
+use fettle_types::{Pid, parse_time};
 
 /// Watch running processes by rules: who spins, sleeps on bytes or waits in a cycle, and what to do about it
 #[derive(Args, Debug)]
@@ -31,6 +31,7 @@ use fettle_types::{Pid, Tid, parse_time};
   fettle watch web.rules -p $(pgrep -o nginx) --record looks.jsonl
   fettle watch web.rules --replay looks.jsonl              tries rules on what was seen
   fettle watch --history
+  fettle watch --evidence ~/.local/state/fettle/watch/stuck-4712-1796000000000
 
 A file of rules:
   rule stuck  { worker of \"nginx\" spins 3ms without progress -> keep evidence, restart kill }
@@ -39,11 +40,12 @@ A file of rules:
   rule beat   { scalar \"web.ticks\" of process of \"web\" still for 4ms -> signal USR1 }
   rule told   { process of \"db\" waits in a cycle -> webhook \"http://127.0.0.1:9000/hung\" }
   rule path   { scalar \"put.moved\" of process of \"web\" still for 1s -> set \"put.path\" to 0 for 10s }
+  rule late   { p99 of histogram \"web.time\" of process of \"web\" > 20ms over 1s -> locate, tune }
 
 Exit status: 0 nothing found; 1 a rule held; 2 error.")]
 pub struct WatchArgs {
     /// File of rules (docs/user/watch.md)
-    #[arg(required_unless_present = "history")]
+    #[arg(required_unless_present_any = ["history", "evidence"])]
     rules: Option<PathBuf>,
     /// Processes to watch, with all that they start (may be repeated)
     #[arg(long, short, value_name = "PID", value_delimiter = ',')]
@@ -72,6 +74,9 @@ pub struct WatchArgs {
     /// Show what watchers have found and done
     #[arg(long, conflicts_with_all = ["rules", "pid", "replay", "check"])]
     history: bool,
+    /// Show a folder of evidence: what was found, and what each thread was executing
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["rules", "pid", "replay", "check", "history"])]
+    evidence: Option<PathBuf>,
     /// Where journal and evidence are [default: $XDG_STATE_HOME/fettle/watch or
     /// ~/.local/state/fettle/watch]
     #[arg(long, value_name = "DIR")]
@@ -83,6 +88,9 @@ pub struct WatchArgs {
 
 /// Runs `fettle watch`: 0 if nothing was found, 1 if a rule held.
 pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
+    if let Some(folder) = &args.evidence {
+        return crate::evidence::run(folder, args.json);
+    }
     let state = args.state.clone().map_or_else(default_state, Ok)?;
     if args.history {
         return history(&state.join("journal.jsonl"), args.json);
@@ -220,6 +228,7 @@ fn history(journal: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
             }
             (Line::Sent(of), false) => at(of.at_ms) + &sent(of),
             (Line::GivenBack(of), false) => at(of.at_ms) + &given_back(of),
+            (Line::Ended(of), false) => at(of.at_ms) + &ended(of),
         };
         output::print(&text)?;
     }
@@ -229,10 +238,6 @@ fn history(journal: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
 /// When a line of the journal was found, before what it says.
 fn at(ms: u64) -> String {
     format!("{}  ", rfc3339(ms.saturating_mul(1_000_000)))
-}
-
-fn ms(ns: u64) -> String {
-    format!("{:.1} ms", ns as f64 / 1e6)
 }
 
 fn shown(notice: &Notice, rules: &[String], acts: bool) -> String {
@@ -254,6 +259,7 @@ fn shown(notice: &Notice, rules: &[String], acts: bool) -> String {
         }
         Notice::Sent(of) => sent(of),
         Notice::GivenBack(of) => given_back(of),
+        Notice::Ended(of) => ended(of),
         Notice::Replaced { rule, old, new, found_after_ns, after_ns } => format!(
             "{rule}: process {new} has taken the place of {old}: found {} after the last progress, new worker \
              ready after {}\n",
@@ -280,6 +286,8 @@ fn found(entry: &Entry, rule: &str, acts: bool) -> String {
                 let time = hold.map(|time| format!(" for {time:?}")).unwrap_or_default();
                 format!("set {knob} to {value}{time}")
             }
+            Action::Tune { .. } => "tuning begun".to_owned(),
+            Action::Locate { over } => format!("locating by the requests of {over:?}"),
             Action::Webhook(url) => format!("webhook {url}"),
             Action::Log => continue,
         };
@@ -288,6 +296,7 @@ fn found(entry: &Entry, rule: &str, acts: bool) -> String {
             (None, Some(result)) => format!("  {what}: {result}\n"),
             (None, None) => format!("  {what}\n"),
         };
+        text += &done.note.as_ref().map_or_else(String::new, |note| format!("    {note}\n"));
     }
     if !acts {
         text += "  nothing was done\n";
@@ -297,6 +306,17 @@ fn found(entry: &Entry, rule: &str, acts: bool) -> String {
 
 fn given_back(of: &GivenBack) -> String {
     format!("{} of process {} is what it was\n", of.knob, of.pid)
+}
+
+/// What came of what a rule has begun.
+fn ended(of: &Ended) -> String {
+    let Ended { rule, job, pid, folder, result, error, .. } = of;
+    let what = match (result, error) {
+        (_, Some(error)) => format!("not done: {error}"),
+        (Some(result), None) => result.clone(),
+        (None, None) => "done".to_owned(),
+    };
+    format!("{rule}: {} of process {pid}: {what}\n  {folder}\n", job.name())
 }
 
 /// What became of a webhook's message.
@@ -310,44 +330,6 @@ fn sent(sent: &Sent) -> String {
         (Some(status), _) => format!("{rule}: webhook {webhook}: taken ({status}){tried}\n"),
         (None, Some(why)) => format!("{rule}: webhook {webhook}: not taken{tried}: {why}\n"),
         (None, None) => format!("{rule}: webhook {webhook}: not taken{tried}\n"),
-    }
-}
-
-/// What was seen, as the rest of a sentence.
-fn why(finding: &Finding) -> String {
-    match &finding.why {
-        Why::Spins { tid, cpu_ns, limit_ns, learned_from } => {
-            let limit = match learned_from {
-                0 => "as the rule says".to_owned(),
-                marks => format!("learned from {marks} marks of progress"),
-            };
-            let (cpu, limit_ms) = (ms(*cpu_ns), ms(*limit_ns));
-            format!(
-                "spins: thread {tid} has computed for {cpu} without a call that reads, writes or waits (limit {limit_ms}, {limit})"
-            )
-        }
-        Why::Cycle { tids } => {
-            let tids: Vec<String> = tids.iter().map(Tid::to_string).collect();
-            format!("is deadlocked: threads {} wait for each other's mutexes", tids.join(", "))
-        }
-        Why::Unread { bytes } => {
-            format!("sleeps, while {bytes} bytes lie unread in its connections")
-        }
-        Why::Still { sensor, value } => {
-            format!("does not change its sensor {sensor}, which stands at {value}")
-        }
-        Why::Above { measure: Measure::Quantile { histogram, share }, value, limit, values } => {
-            let percentile = f64::from(*share) / 1e4;
-            format!(
-                "has p{percentile} of {histogram} at {value} (limit {limit}, {values} values in the last window)"
-            )
-        }
-        Why::Above { measure: Measure::Share { part, whole }, value, limit, values } => {
-            let [value, limit] = [value, limit].map(|share| *share as f64 / 1e4);
-            format!(
-                "has {value:.2} % of {whole} in {part} (limit {limit:.2} %, {values} in the last window)"
-            )
-        }
     }
 }
 
@@ -367,6 +349,7 @@ fn json_line(notice: &Notice) -> String {
         }
         Notice::Sent(sent) => json!({ "kind": "sent", "sent": sent }),
         Notice::GivenBack(of) => json!({ "kind": "given-back", "given_back": of }),
+        Notice::Ended(of) => json!({ "kind": "ended", "ended": of }),
         Notice::Replaced { rule, old, new, found_after_ns, after_ns } => json!({
             "kind": "replaced", "rule": rule, "old": old, "new": new,
             "found_after_ns": found_after_ns, "after_ns": after_ns,

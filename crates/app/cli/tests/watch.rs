@@ -1,12 +1,15 @@
 //! `fettle watch` on real programs: a pre-forking server whose workers hang, and a deadlock.
 
+mod watching;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use watching::{Group, next, python, start, watch};
 
 const SERVER: &str = r#"
 import os, socket, sys
@@ -45,22 +48,6 @@ int main(void) {
 }
 "#;
 
-/// Ends what it holds, with all that it started.
-struct Group(Child);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let group = format!("-{}", self.0.id());
-        let _ = Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status();
-        let _ = self.0.wait();
-    }
-}
-
-fn start(command: &mut Command) -> Group {
-    use std::os::unix::process::CommandExt;
-    Group(command.process_group(0).stdout(Stdio::piped()).spawn().unwrap())
-}
-
 fn server() -> (Group, u16) {
     let mut server = start(Command::new("python3").args(["-c", SERVER]));
     let mut line = String::new();
@@ -78,41 +65,6 @@ fn answer(mut stream: TcpStream) -> String {
     let mut text = String::new();
     let _ = stream.read_to_string(&mut text);
     text
-}
-
-fn watch(
-    folder: &Path,
-    rules: &str,
-    pid: u32,
-    more: &[&str],
-) -> (Group, BufReader<std::process::ChildStdout>) {
-    std::fs::write(folder.join("rules"), rules).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fettle"));
-    command.current_dir(folder).args([
-        "watch",
-        "rules",
-        "--json",
-        "--state",
-        "state",
-        "-p",
-        &pid.to_string(),
-    ]);
-    let mut watcher = start(command.args(more));
-    let out = BufReader::new(watcher.0.stdout.take().unwrap());
-    (watcher, out)
-}
-
-fn next(out: &mut impl BufRead) -> serde_json::Value {
-    let mut line = String::new();
-    out.read_line(&mut line).unwrap();
-    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
-}
-
-/// The name that a Python program goes by.
-fn python() -> String {
-    let mut python = Command::new("python3");
-    python.args(["-c", "import os; print(os.path.basename(os.path.realpath('/proc/self/exe')))"]);
-    String::from_utf8(python.output().unwrap().stdout).unwrap().trim().to_owned()
 }
 
 #[test]
@@ -165,6 +117,54 @@ fn a_worker_that_spins_is_replaced_and_one_that_thinks_is_not() {
     let history = fettle(&["watch", "--history", "--state", "state"]);
     let said = String::from_utf8_lossy(&history.stdout).into_owned();
     assert!(said.contains("spins: thread") && said.contains("killed, for its parent"), "{said}");
+}
+
+#[test]
+fn what_was_learned_is_known_to_the_next_watcher() {
+    let folder = TempDir::new().unwrap();
+    let (server, port) = server();
+    let rules =
+        format!("rule stuck {{ worker of {:?} spins 20ms without progress -> log }}", python());
+    let learned = |state: &str| folder.path().join(state).join("learned");
+    let (mut watcher, mut out) = watch(folder.path(), &rules, server.0.id(), &["--act"]);
+    assert_eq!(next(&mut out)["kind"], "watching");
+    // Until enough was seen.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(8) {
+        assert_eq!(answer(ask(port, b"think")), "done");
+    }
+    assert!(!learned("state").exists());
+    Command::new("kill").args(["-INT", &watcher.0.id().to_string()]).status().unwrap();
+    assert_eq!(watcher.0.wait().unwrap().code(), Some(0));
+    let files: Vec<_> = std::fs::read_dir(learned("state")).unwrap().flatten().collect();
+    assert!(!files.is_empty());
+
+    // It knows at once, and so does who reads what it has seen.
+    let record = ["--record", "looks"];
+    let (mut watcher, mut out) = watch(folder.path(), &rules, server.0.id(), &record);
+    assert_eq!(next(&mut out)["kind"], "watching");
+    let hung = ask(port, b"spin");
+    let found = next(&mut out);
+    let marks = found["entry"]["finding"]["why"]["learned_from"].as_u64().unwrap();
+    assert!(marks >= 1000, "{found}");
+    Command::new("kill").args(["-INT", &watcher.0.id().to_string()]).status().unwrap();
+    assert_eq!(watcher.0.wait().unwrap().code(), Some(1));
+    let mut replay = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    replay.current_dir(folder.path()).args(["watch", "rules", "--replay", "looks"]);
+    let said = String::from_utf8_lossy(&replay.output().unwrap().stdout).into_owned();
+    assert!(said.contains(&format!("learned from {marks} marks")), "{said}");
+    drop(hung);
+
+    // What others could have written is learned anew.
+    for file in files {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        std::fs::set_permissions(file.path(), mode).unwrap();
+    }
+    let (_watcher, mut out) = watch(folder.path(), &rules, server.0.id(), &[]);
+    assert_eq!(next(&mut out)["kind"], "watching");
+    let found = next(&mut out);
+    let marks = found["entry"]["finding"]["why"]["learned_from"].as_u64().unwrap();
+    assert!(marks < 1000, "{found}");
 }
 
 #[test]
@@ -287,4 +287,82 @@ fn webhooks_are_checked_and_said_before_they_are_sent() {
     assert_eq!((&would["kind"], &would["webhook"]), (&"would-send".into(), &url.into()), "{would}");
     assert_eq!(would["message"]["rule"], "stuck");
     assert!(receiver.accept().is_err());
+}
+
+const SPINNING: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/poll.h>
+#include <unistd.h>
+static volatile long turns;
+__attribute__((noinline)) static void spins_here(void) { for (;;) turns++; }
+__attribute__((noinline)) static void serves(void) { spins_here(); turns = 0; }
+static void *waits(void *p) {
+    if (poll(NULL, 0, 600000) == 0) return p;
+    puts("woken");
+    fflush(stdout);
+    return p;
+}
+int main(void) {
+    pthread_t t;
+    pthread_create(&t, NULL, waits, NULL);
+    usleep(20000);
+    serves();
+    return 0;
+}
+"#;
+
+#[test]
+fn evidence_says_what_threads_were_executing_and_disturbs_nothing() {
+    let folder = TempDir::new().unwrap();
+    let (source, program) = (folder.path().join("spinning.c"), folder.path().join("spinning"));
+    std::fs::write(&source, SPINNING).unwrap();
+    let built =
+        Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).status();
+    assert!(built.unwrap().success());
+    let mut process = start(&mut Command::new(&program));
+    let rules = "rule stuck { process of \"spinning\" spins exactly 30ms without progress -> keep evidence }";
+    let more = ["--act", "--duration", "3s", "--record", "looks"];
+    let (mut watcher, mut out) = watch(folder.path(), rules, process.0.id(), &more);
+    assert_eq!(next(&mut out)["kind"], "watching");
+    let found = next(&mut out);
+    let done = &found["entry"]["done"][0];
+    assert!(done["error"].is_null() && done["note"].is_null(), "{found}");
+    let evidence = done["result"].as_str().unwrap().to_owned();
+    // The pause is no progress, so it is found once.
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    assert_eq!(watcher.0.wait().unwrap().code(), Some(1));
+    let fettle = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fettle"));
+        let out = command.current_dir(folder.path()).args(arguments).output().unwrap();
+        assert!(out.stderr.is_empty(), "{out:?}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let said = fettle(&["watch", "rules", "--replay", "looks"]);
+    assert!(said.contains("stuck: held 1 time\n"), "{said}");
+    // By now it was named in the background.
+    let named = std::fs::read_to_string(Path::new(&evidence).join("callers.txt")).unwrap();
+    let text = fettle(&["watch", "--evidence", &evidence]);
+    assert_eq!(named, text);
+    let stack = ["spins_here [spinning]", "serves [spinning]", "main [spinning]"].join("\n    ");
+    assert!(text.contains(&stack), "{text}");
+    assert!(text.contains("in poll") && text.contains("waits [spinning]"), "{text}");
+    let json = fettle(&["watch", "--evidence", &evidence, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["threads"][0]["callers"][0]["function"], "spins_here", "{json}");
+    assert_eq!(json["threads"].as_array().unwrap().len(), 2, "{json}");
+    // Nothing has noticed: the poll goes on.
+    assert!(process.0.try_wait().unwrap().is_none());
+    process.0.kill().unwrap();
+    let mut woken = String::new();
+    process.0.stdout.take().unwrap().read_to_string(&mut woken).unwrap();
+    assert_eq!(woken, "");
+
+    let none = TempDir::new().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    let out = command.args(["watch", "--evidence"]).arg(none.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.code() == Some(2) && said.contains("no folder of evidence"), "{said}");
 }

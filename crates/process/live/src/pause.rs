@@ -220,15 +220,23 @@ fn with_crowd(patience: Duration, threads: usize) -> Duration {
 }
 
 /// Threads that are being stopped.
-struct Gathering<'a> {
+pub(crate) struct Gathering<'a> {
     process: &'a Process,
     /// Those that are traced, or that have ended: each is seized once.
     known: HashSet<Tid>,
     /// Those that were asked to stop, in that order, and when they were last seen not to have.
     asked: Vec<(Tid, Instant)>,
     /// Those that are stopped, and since when at most.
-    stopped: Vec<(Tid, Instant)>,
+    pub(crate) stopped: Vec<(Tid, Instant)>,
     patience: Duration,
+}
+
+impl<'a> Gathering<'a> {
+    /// None yet; those that stop wait so long for others.
+    pub(crate) fn new(process: &'a Process, patience: Duration) -> Gathering<'a> {
+        let (known, asked, stopped) = (HashSet::new(), Vec::new(), Vec::new());
+        Gathering { process, known, asked, stopped, patience }
+    }
 }
 
 impl Gathering<'_> {
@@ -327,15 +335,15 @@ impl Gathering<'_> {
 
     /// Detaches all threads, and returns the longest time that one of them was stopped. Threads
     /// that are about to stop are waited for, since a system call that they were in has to be
-    /// restarted, too. Only threads that the kernel does not wake are left; they are detached when
-    /// this thread ends.
-    fn let_go(mut self) -> Duration {
+    /// restarted, too. Only threads that the kernel does not wake, or that do not stop `within` this time,
+    /// are left; they are detached when this thread ends.
+    pub(crate) fn let_go(mut self, within: Duration) -> Duration {
         let mut longest = Duration::ZERO;
         for (tid, since) in &self.stopped {
             let _ = ptrace::detach(*tid, 0);
             longest = longest.max(since.elapsed());
         }
-        let deadline = Instant::now() + TRIED;
+        let deadline = Instant::now() + within;
         let pid = self.process.pid();
         while !self.asked.is_empty() && Instant::now() < deadline {
             let looked = Instant::now();
@@ -365,13 +373,7 @@ impl<'a> Paused<'a> {
         patience: Duration,
         longest: &mut Duration,
     ) -> Result<Paused<'a>, Failure> {
-        let mut gathering = Gathering {
-            process,
-            known: HashSet::new(),
-            asked: Vec::new(),
-            stopped: Vec::new(),
-            patience,
-        };
+        let mut gathering = Gathering::new(process, patience);
         let gathered = match who {
             Who::All => gather_all(&mut gathering, attempt),
             Who::One => gather_one(&mut gathering),
@@ -383,7 +385,7 @@ impl<'a> Paused<'a> {
             Err(error) => return Err(error),
         };
         if let Some((tid, starved)) = stuck {
-            *longest = (*longest).max(gathering.let_go());
+            *longest = (*longest).max(gathering.let_go(TRIED));
             return Err(Failure::Stuck(tid, starved));
         }
         let stopped = gathering.stopped.into_iter();
@@ -480,7 +482,7 @@ fn set_gs_base(pid: Pid, thread: &mut Thread, base: u64) -> Result<(), LiveError
 }
 
 /// Stops every thread of a process. What is read of each is read before the first one stops.
-fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure> {
+pub(crate) fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure> {
     let pid = gathering.process.pid();
     let sharing = |threads: &HashSet<Tid>| match sharing_child(pid, threads.iter().copied()) {
         Some(tid) => Err(Failure::Stuck(tid, false)),

@@ -4,12 +4,13 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use common::{Bench, Check, Plan, Random};
-use fettle_sensor::Policy;
+use fettle_sensor::{Error, KnobState, Policy, Sensor};
 
 /// What a test needs of the outcome of a command: that it ended well.
 fn ran(command: &mut Command) -> Result<String, String> {
@@ -29,20 +30,28 @@ fn runtime(language: &str) -> PathBuf {
     common::header_folder().join(language)
 }
 
-fn go(folder: &Path) -> Result<Vec<String>, String> {
+/// What a program does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Does {
+    Produce,
+    ReadKnob,
+}
+
+fn go(folder: &Path, does: Does) -> Result<Vec<String>, String> {
+    let source = if does == Does::Produce { "producer.go" } else { "knob.go" };
     let module = format!(
         "module producer\n\ngo 1.22\n\nrequire fettle.dev/sensor v0.0.0\n\nreplace fettle.dev/sensor => {}\n",
         runtime("go").canonicalize().map_err(|error| error.to_string())?.display()
     );
     std::fs::write(folder.join("go.mod"), module).map_err(|error| error.to_string())?;
-    std::fs::copy(sources().join("producer.go"), folder.join("main.go"))
+    std::fs::copy(sources().join(source), folder.join("main.go"))
         .map_err(|error| error.to_string())?;
     let mut build = Command::new("go");
     ran(build.args(["build", "-o", "producer", "."]).current_dir(folder))?;
     Ok(vec![folder.join("producer").display().to_string()])
 }
 
-fn python(folder: &Path) -> Result<Vec<String>, String> {
+fn python(folder: &Path, does: Does) -> Result<Vec<String>, String> {
     let include = "import sysconfig; print(sysconfig.get_path('include'))";
     let include = ran(Command::new("python3").args(["-c", include]))?;
     let package = folder.join("fettle");
@@ -62,27 +71,30 @@ fn python(folder: &Path) -> Result<Vec<String>, String> {
     ]);
     build.arg(format!("-I{include}")).arg(format!("-I{}", common::header_folder().display()));
     ran(build.arg(source.join("_sensor.c")).arg("-o").arg(package.join("_sensor.abi3.so")))?;
-    std::fs::copy(sources().join("producer.py"), folder.join("producer.py"))
+    let script = if does == Does::Produce { "producer.py" } else { "knob.py" };
+    std::fs::copy(sources().join(script), folder.join(script))
         .map_err(|error| error.to_string())?;
-    Ok(vec!["python3".to_owned(), folder.join("producer.py").display().to_string()])
+    Ok(vec!["python3".to_owned(), folder.join(script).display().to_string()])
 }
 
-fn java(folder: &Path) -> Result<Vec<String>, String> {
+fn java(folder: &Path, does: Does) -> Result<Vec<String>, String> {
+    let class = if does == Does::Produce { "Producer" } else { "KnobProgram" };
     let package = runtime("java").join("src/main/java/dev/fettle/sensor");
     let mut javac = Command::new("javac");
-    javac.arg("-d").arg(folder).arg(sources().join("Producer.java"));
+    javac.arg("-d").arg(folder).arg(sources().join(class).with_extension("java"));
     let files = std::fs::read_dir(package).map_err(|error| error.to_string())?;
     javac.args(files.flatten().map(|file| file.path()));
     ran(&mut javac)?;
-    Ok(["java", "-Xint", "-cp", &folder.display().to_string(), "Producer"]
-        .map(str::to_owned)
-        .to_vec())
+    Ok(["java", "-Xint", "-cp", &folder.display().to_string(), class].map(str::to_owned).to_vec())
 }
 
+/// Builds a program that does so in a folder; returns how it is run, or why it cannot be built here.
+type Build = fn(&Path, Does) -> Result<Vec<String>, String>;
+
 /// Kills a producer again and again, under each policy.
-fn is_killed(build: fn(&Path) -> Result<Vec<String>, String>, in_order: bool, turns: usize) {
+fn is_killed(build: Build, in_order: bool, turns: usize) {
     let folder = tempfile::tempdir().unwrap();
-    let program = match build(folder.path()) {
+    let program = match build(folder.path(), Does::Produce) {
         Ok(program) => program,
         Err(reason) => return eprintln!("skipped: {reason}"),
     };
@@ -127,7 +139,7 @@ fn java_is_killed() {
 #[test]
 fn a_child_of_pythons_has_a_sensor_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
-    let program = match python(folder.path()) {
+    let program = match python(folder.path(), Does::Produce) {
         Ok(program) => program,
         Err(reason) => return eprintln!("skipped: {reason}"),
     };
@@ -140,4 +152,97 @@ fn a_child_of_pythons_has_a_sensor_of_its_own() {
         found.iter().map(|sensor| sensor.account().unwrap().produced).collect();
     produced.sort();
     assert_eq!(produced, [1, 1000]);
+}
+
+/// A program that says its knob's value when it is asked.
+struct Reader {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Reader {
+    fn start(command: &mut Command) -> Reader {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Reader { child, input, output }
+    }
+
+    fn ask(&mut self, line: &str) -> i64 {
+        writeln!(self.input, "{line}").unwrap();
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        answer.trim().parse().unwrap_or_else(|_| panic!("{answer:?}"))
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What C and Rust keep of knobs is kept.
+fn reads_what_is_set(build: Build, forks: bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let program = match build(folder.path(), Does::ReadKnob) {
+        Ok(program) => program,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let bench = Bench::new();
+    let command = || {
+        let mut command = bench.command(Path::new(&program[0]));
+        command.args(&program[1..]);
+        command
+    };
+    let mut reader = Reader::start(&mut command());
+    assert_eq!(reader.ask(""), 1);
+    let parent = reader.child.id();
+    let own = || bench.wait_for_where("test.knob", |s| s.description().producer.pid == parent);
+    let mut knob = own().into_knob().unwrap();
+    for value in [5, -2, 0] {
+        knob.set(value).unwrap();
+        assert_eq!(reader.ask(""), value);
+    }
+    for value in [6, -3, i64::MAX, i64::MIN] {
+        let error = knob.set(value).unwrap_err();
+        assert!(matches!(error, Error::OutOfBounds { least: -2, greatest: 5, .. }), "{error}");
+    }
+    let held =
+        KnobState { value: 0, default: 1, least: -2, greatest: 5, resting: 1, is_held: true };
+    assert_eq!(own().knob().unwrap(), held);
+    drop(knob);
+    assert_eq!(reader.ask(""), 1, "its holder has gone");
+    own().into_knob().unwrap().set_for_good(3).unwrap();
+    assert_eq!(reader.ask(""), 3);
+    if forks {
+        assert_eq!(reader.ask("fork"), 1, "nothing was set in the child");
+        let is_child = |sensor: &Sensor| sensor.description().producer.pid != parent;
+        let child = bench.wait_for_where("test.knob", is_child);
+        child.into_knob().unwrap().set_for_good(4).unwrap();
+        assert_eq!(reader.ask(""), 4);
+        assert_eq!(own().knob().unwrap().value, 3);
+    }
+    drop(reader);
+    let mut reader = Reader::start(command().env_remove("FETTLE_SENSORS"));
+    assert_eq!((reader.ask(""), reader.ask("")), (1, 1));
+    let mut reader = Reader::start(command().env("FETTLE_SENSORS", "/dev/null/none"));
+    assert_eq!(reader.ask(""), 1);
+}
+
+#[test]
+fn go_reads_what_is_set() {
+    reads_what_is_set(go, false);
+}
+
+#[test]
+fn python_reads_what_is_set() {
+    reads_what_is_set(python, true);
+}
+
+#[test]
+fn java_reads_what_is_set() {
+    reads_what_is_set(java, false);
 }

@@ -1,5 +1,7 @@
 //! Carries out what rules ask for.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,12 +14,13 @@ use rustix::process::{Signal, pidfd_send_signal};
 use crate::budget::Budgets;
 use crate::evidence;
 use crate::finding::Finding;
-use crate::journal::{Done, Sent};
+use crate::jobs::Jobs;
+use crate::journal::{Done, Ended, Sent};
 use crate::knobs::Knobs;
-use crate::look::Look;
 use crate::proc::Watched;
 use crate::restart;
 use crate::rule::{Action, Rule};
+use crate::scene::Scene;
 use crate::servers;
 use crate::tally::{ActionResult, Tally};
 use crate::url::Url;
@@ -31,8 +34,14 @@ pub struct Actor {
     tally: Tally,
     webhooks: Webhooks,
     knobs: Knobs,
+    jobs: Jobs,
     /// Commands that run.
     commands: Vec<Child>,
+    fettle: PathBuf,
+    /// A process was stopped for evidence.
+    paused: bool,
+    /// Folders of evidence whose threads' callers have no names yet.
+    unnamed: Vec<PathBuf>,
 }
 
 /// Commands that may run at a time.
@@ -41,9 +50,21 @@ const COMMAND_MAX: usize = 16;
 impl Actor {
     /// Evidence goes into folders below `folder`; what is done is counted by `tally`. `fettle` is this program.
     pub fn new(folder: &Path, fettle: &Path, budgets: Arc<Budgets>, tally: Tally) -> Actor {
-        let (folder, commands) = (folder.to_owned(), Vec::new());
-        let knobs = Knobs::new(fettle.to_owned());
-        Actor { folder, budgets, tally, webhooks: Webhooks::default(), knobs, commands }
+        let (folder, commands, unnamed) = (folder.to_owned(), Vec::new(), Vec::new());
+        let (knobs, jobs) = (Knobs::new(fettle.to_owned()), Jobs::new(fettle.to_owned()));
+        let (webhooks, fettle) = (Webhooks::default(), fettle.to_owned());
+        Actor {
+            folder,
+            budgets,
+            tally,
+            webhooks,
+            knobs,
+            jobs,
+            commands,
+            fettle,
+            paused: false,
+            unnamed,
+        }
     }
 
     /// Gives back knobs whose time is over, and says which.
@@ -52,37 +73,32 @@ impl Actor {
     }
 
     /// Does what the rule asks for, in its order, up to what fails; then tells receivers what was done, also
-    /// if something failed. `looks` are the last ones.
-    pub fn act(
-        &mut self,
-        rule: &Rule,
-        finding: &Finding,
-        process: &Watched,
-        looks: &[Look],
-        (now, at_ms): (Instant, u64),
-    ) -> Vec<Done> {
+    /// if something failed.
+    pub fn act(&mut self, rule: &Rule, scene: &Scene<'_>, now: Instant) -> Vec<Done> {
         self.commands.retain_mut(|command| matches!(command.try_wait(), Ok(None)));
         let changes = rule.actions.iter().any(Action::changes_something);
         let allowed = !changes || self.budgets.take(&rule.name, now);
         let mut done: Vec<Done> = Vec::new();
         for action in rule.actions.iter().filter(|action| action.webhook().is_none()) {
+            let mut note = None;
             let result = match allowed || !action.changes_something() {
-                true => self.one(action, rule, finding, process, looks, at_ms),
+                true => self.one(action, rule, scene, &mut note),
                 false => Err(over_budget(rule)),
             };
             let failed = result.is_err();
-            done.push(self.counted(rule, action, allowed, result));
+            done.push(Done { note, ..self.counted(rule, action, allowed, result) });
             // What comes next may count on what failed: no restart without its evidence.
             if failed {
                 break;
             }
         }
+        self.name_callers();
         let webhooks = rule.actions.iter().filter_map(|action| Some((action, action.webhook()?)));
         let webhooks: Vec<(&Action, &Url)> = webhooks.collect();
         if webhooks.is_empty() {
             return done;
         }
-        let message = Message::new(&rule.name, finding, process, &done, at_ms);
+        let message = Message::new(&rule.name, scene.finding, scene.process, &done, scene.at_ms);
         for (action, url) in webhooks {
             let result = match allowed {
                 true => {
@@ -93,6 +109,25 @@ impl Actor {
             done.push(self.counted(rule, action, allowed, result.map(|()| None)));
         }
         done
+    }
+
+    /// Whether a process was stopped for evidence since this was asked last.
+    pub fn has_paused(&mut self) -> bool {
+        std::mem::take(&mut self.paused)
+    }
+
+    /// Has the threads' callers in new evidence named, which takes longer than a restart may wait for.
+    fn name_callers(&mut self) {
+        for folder in std::mem::take(&mut self.unnamed) {
+            if self.commands.len() < COMMAND_MAX {
+                let mut options = OpenOptions::new();
+                let options = options.create(true).write(true).truncate(true).mode(0o600);
+                let Ok(file) = options.open(folder.join(evidence::CALLERS)) else { continue };
+                let mut command = Command::new(&self.fettle);
+                command.args(["watch", "--evidence"]).arg(&folder).stdin(Stdio::null());
+                self.commands.extend(command.stdout(file).stderr(Stdio::null()).spawn());
+            }
+        }
     }
 
     fn counted(
@@ -112,7 +147,7 @@ impl Actor {
             Ok(result) => (result, None),
             Err(error) => (None, Some(error)),
         };
-        Done { action: action.clone(), result, error }
+        Done { action: action.clone(), result, error, note: None }
     }
 
     /// What has become of messages since this was asked last.
@@ -126,6 +161,16 @@ impl Actor {
         sent.iter().for_each(|sent| self.tally.webhook(sent.error.is_none()));
     }
 
+    /// Which tunings and the like have ended since this was asked last, and what came of them.
+    pub fn ended(&mut self) -> Vec<Ended> {
+        self.jobs.poll()
+    }
+
+    /// Interrupts those that still run.
+    pub fn interrupt(&mut self) -> Vec<Ended> {
+        self.jobs.finish()
+    }
+
     /// Messages that wait, as others may see it.
     pub fn queue(&self) -> Arc<AtomicUsize> {
         self.webhooks.length()
@@ -135,17 +180,22 @@ impl Actor {
         &mut self,
         action: &Action,
         rule: &Rule,
-        finding: &Finding,
-        process: &Watched,
-        looks: &[Look],
-        at_ms: u64,
+        scene: &Scene<'_>,
+        note: &mut Option<String>,
     ) -> Result<Option<String>, String> {
+        let Scene { finding, process, looks, at_ms, .. } = *scene;
         match action {
             Action::Log => Ok(None),
             Action::KeepEvidence => {
                 let kept = evidence::keep(&self.folder, &rule.name, finding, looks, at_ms);
-                let shown = |folder: PathBuf| Some(folder.display().to_string());
-                kept.map(shown).map_err(|error| format!("evidence cannot be kept: {error}"))
+                let kept = kept.map_err(|error| format!("evidence cannot be kept: {error}"))?;
+                *note = match &kept.threads {
+                    Ok(_) => None,
+                    Err(why) => Some(format!("without registers and stacks: {why}")),
+                };
+                self.paused |= kept.threads.is_ok();
+                self.unnamed.extend(kept.threads.is_ok().then(|| kept.folder.clone()));
+                Ok(Some(kept.folder.display().to_string()))
             }
             Action::Signal { number, name } => {
                 let signal = Signal::from_named_raw(*number)
@@ -168,6 +218,12 @@ impl Actor {
             Action::Run(command) => self.run(command, rule, finding, process),
             Action::Set { knob, value, hold } => {
                 self.knobs.set(process, knob, *value, *hold).map(|()| None)
+            }
+            Action::Tune { work } => {
+                self.jobs.tune(&rule.name, scene, &self.folder, work.as_deref()).map(Some)
+            }
+            Action::Locate { over } => {
+                self.jobs.locate(&rule.name, scene, &self.folder, *over).map(Some)
             }
             // They come last, with what was done.
             Action::Webhook(_) => Ok(None),

@@ -22,6 +22,8 @@ pub enum Line {
     Sent(Sent),
     /// A knob was given back.
     GivenBack(GivenBack),
+    /// What an action has begun has ended.
+    Ended(Ended),
 }
 
 /// What was found and done.
@@ -48,6 +50,9 @@ pub struct Done {
     pub result: Option<String>,
     /// Why it was not done, if so.
     pub error: Option<String>,
+    /// What else is to be said of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// What became of a webhook's message, some time after its finding.
@@ -76,6 +81,45 @@ pub struct GivenBack {
     pub knob: String,
     /// Its process.
     pub pid: Pid,
+}
+
+/// What `fettle` was begun for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobKind {
+    /// Tuning a process.
+    Tune,
+    /// Locating what bad requests have in common.
+    Locate,
+}
+
+impl JobKind {
+    /// The action's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            JobKind::Tune => "tune",
+            JobKind::Locate => "locate",
+        }
+    }
+}
+
+/// What came of an action that takes longer, some time after its finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// When it was begun, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The rule.
+    pub rule: String,
+    /// What was begun.
+    pub job: JobKind,
+    /// For which process.
+    pub pid: Pid,
+    /// Where its results are.
+    pub folder: String,
+    /// What came of it, in a line.
+    pub result: Option<String>,
+    /// Why nothing did, if so.
+    pub error: Option<String>,
 }
 
 /// Adds a line to the file, which only its owner can read.

@@ -16,6 +16,8 @@ const WAITS_OF_START: u64 = 8;
 const REST: Duration = Duration::from_millis(2);
 /// ... or was seen for the first time so long ago.
 const START: Duration = Duration::from_secs(2);
+/// A thread that is stopped for evidence waits for that, and again for what it waited for, and its call is begun anew.
+const MARKS_OF_PAUSE: u64 = 3;
 /// Two looks in a row must show the same cycle.
 const CYCLE_LOOKS: u32 = 2;
 
@@ -40,6 +42,24 @@ struct Known {
     windows: HashMap<usize, Watching>,
     /// Rules that have fired and that have held since.
     holds: BTreeSet<usize>,
+}
+
+impl Known {
+    /// A pause for evidence is no progress: what has held goes on to hold, and what is counted is counted from here on.
+    fn go_on_from(&mut self, now: u64, look: &ProcessLook) {
+        self.cpu = match self.cpu {
+            Some((_, since)) if !look.is_awake => Some((look.cpu_ns, since)),
+            _ => Some((look.cpu_ns, now)),
+        };
+        for thread in look.threads.iter().flatten() {
+            let Some(mark) = self.threads.get_mut(&thread.tid) else { continue };
+            let forgiven = mark.forgiven + thread.progress.since(mark.progress);
+            *mark = match forgiven <= MARKS_OF_PAUSE {
+                true => Mark { progress: thread.progress, forgiven, ..*mark },
+                false => Mark::fresh(thread, now, look),
+            };
+        }
+    }
 }
 
 /// What a process does before it has come to its work says nothing of how long work takes, and may take longer.
@@ -68,6 +88,22 @@ struct Mark {
     /// tick, some milliseconds, so what a thread has used since its mark is known no better.
     process_ns: u64,
     last_process_ns: u64,
+    /// Marks that a pause for evidence is the reason of.
+    forgiven: u64,
+}
+
+impl Mark {
+    /// Where a thread is now.
+    fn fresh(thread: &ThreadLook, now: u64, look: &ProcessLook) -> Mark {
+        Mark {
+            progress: thread.progress,
+            cpu_ns: thread.cpu_ns,
+            at_ns: now,
+            process_ns: look.cpu_ns,
+            last_process_ns: look.cpu_ns,
+            forgiven: 0,
+        }
+    }
 }
 
 /// A thread that has passed no mark.
@@ -108,6 +144,10 @@ impl Judge {
     /// What the next look shows: the rules that hold now and did not before, in their order.
     pub fn see(&mut self, look: &Look) -> Vec<Finding> {
         let mut findings = Vec::new();
+        for learned in &look.learned {
+            let known = self.limits.entry(learned.program.clone());
+            known.or_insert_with(|| Limit::recalled(learned));
+        }
         for process in &look.processes {
             self.process(look.at_ns, process, &mut findings);
         }
@@ -119,6 +159,10 @@ impl Judge {
 
     fn process(&mut self, now: u64, look: &ProcessLook, findings: &mut Vec<Finding>) {
         let known = self.processes.entry(look.id).or_default();
+        if look.disturbed && look.held.is_none() {
+            known.go_on_from(now, look);
+            return;
+        }
         if look.is_awake || known.cpu.is_none_or(|(cpu_ns, _)| cpu_ns != look.cpu_ns) {
             known.cpu = Some((look.cpu_ns, now));
         }
@@ -185,13 +229,7 @@ fn spinning(known: &mut Known, limit: &mut Limit, now: u64, look: &ProcessLook) 
     for thread in threads {
         let mark = known.threads.get(&thread.tid).copied();
         let ThreadLook { tid, cpu_ns, progress } = *thread;
-        let fresh = Mark {
-            progress,
-            cpu_ns,
-            at_ns: now,
-            process_ns: look.cpu_ns,
-            last_process_ns: look.cpu_ns,
-        };
+        let fresh = Mark::fresh(thread, now, look);
         let mark = match mark {
             Some(mark) if progress == mark.progress => {
                 stuck.push(Stuck {
@@ -200,7 +238,7 @@ fn spinning(known: &mut Known, limit: &mut Limit, now: u64, look: &ProcessLook) 
                     process_used_before_ns: mark.last_process_ns.saturating_sub(mark.process_ns),
                     since_ns: mark.at_ns,
                 });
-                Mark { last_process_ns: look.cpu_ns, ..mark }
+                Mark { last_process_ns: look.cpu_ns, forgiven: 0, ..mark }
             }
             Some(mark) => {
                 if known.start.is_over && mark.progress.waits >= WAITS_OF_START {
@@ -311,6 +349,7 @@ mod tests {
             is_worker: true,
             cpu_ns: threads.iter().map(|(_, cpu, _)| cpu).sum(),
             held: None,
+            disturbed: false,
             threads: Some(
                 threads
                     .iter()
@@ -330,7 +369,7 @@ mod tests {
     }
 
     fn at(ms: u64, process: ProcessLook) -> Look {
-        Look { at_ns: ms * MS, processes: vec![process] }
+        Look { at_ns: ms * MS, processes: vec![process], ..Look::default() }
     }
 
     #[test]
@@ -468,6 +507,24 @@ mod tests {
             [window(&slow), window(&slow), window(&[(4096, 9)]), window(&slow)],
             [0, 0, 0, 1]
         );
+    }
+
+    #[test]
+    fn a_pause_for_evidence_is_no_progress() {
+        let rule =
+            "rule a { worker of \"app\" spins exactly 3ms without progress -> keep evidence }";
+        let mut judge = judge(rule);
+        assert_eq!(judge.see(&at(0, process(&[(7, 0, 10)]))), []);
+        assert_eq!(judge.see(&at(5, process(&[(7, 5 * MS, 10)]))).len(), 1);
+        let paused = |ns, marks| ProcessLook { disturbed: true, ..process(&[(7, ns, marks)]) };
+        // It has waited for the pause: it goes on to be stuck, and that is not found again.
+        assert_eq!(judge.see(&at(6, paused(6 * MS, 12))), []);
+        assert_eq!(judge.see(&at(7, paused(7 * MS, 13))), []);
+        assert_eq!(judge.see(&at(12, process(&[(7, 12 * MS, 13)]))), []);
+        // More than that is its work.
+        assert_eq!(judge.see(&at(13, paused(13 * MS, 20))), []);
+        assert_eq!(judge.see(&at(14, process(&[(7, 14 * MS, 20)]))), []);
+        assert_eq!(judge.see(&at(17, process(&[(7, 17 * MS, 20)]))).len(), 1);
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use fettle_stats::Distribution;
 
+use crate::look::LearnedLimit;
+
 /// So many marks make a 99.9th percentile that means something.
 const MARKS_MIN: u64 = 1000;
 /// The limit is so many times that percentile.
@@ -18,7 +20,36 @@ pub struct Limit {
     marks: u64,
 }
 
+/// What was learned earlier counts as so many marks at most, so that what is seen now soon counts, too.
+const KEPT_MAX: u64 = 100_000;
+
 impl Limit {
+    /// What an earlier watcher has learned.
+    pub fn recalled(learned: &LearnedLimit) -> Limit {
+        let mut stretches = Distribution::default();
+        let all = learned.stretches.iter().map(|(_, count)| *count).fold(0, u64::saturating_add);
+        for (ns, count) in &learned.stretches {
+            // Rounded up: rare long ones are what counts.
+            let scaled = match all <= KEPT_MAX {
+                true => u128::from(*count),
+                false => (u128::from(*count) * u128::from(KEPT_MAX)).div_ceil(u128::from(all)),
+            };
+            stretches.add(*ns, u64::try_from(scaled).unwrap_or(KEPT_MAX));
+        }
+        let marks = learned.marks.min(KEPT_MAX).min(stretches.count());
+        Limit { stretches, marks }
+    }
+
+    /// What was learned, for later watchers.
+    pub fn learned(&self, program: &str) -> LearnedLimit {
+        let middle = |(low, high, count)| (low + (high - low) / 2, count);
+        LearnedLimit {
+            program: program.to_owned(),
+            marks: self.marks,
+            stretches: self.stretches.buckets().map(middle).collect(),
+        }
+    }
+
     /// A thread used `cpu_ns` and passed so many marks meanwhile. How long the longest stretch between two
     /// of them was is not known: it is taken to be all of it, or eight times the mean where there were
     /// more marks than that, as when a look comes late.
@@ -73,6 +104,15 @@ mod tests {
         }
         let learned = limit.limit(least);
         assert!(learned >= Duration::from_millis(60) && learned <= Duration::from_millis(68));
+        // A later watcher knows it, and what it sees itself counts soon.
+        let mut later = Limit::recalled(&limit.learned("app"));
+        assert!(later.is_learned() && later.limit(least).abs_diff(learned) < learned / 20);
+        later.passed(1000, 100_000);
+        assert!(later.limit(least) < learned);
+        let huge = vec![(5, u64::MAX), (20_000_000, u64::MAX >> 8)];
+        let huge = LearnedLimit { program: "app".into(), marks: u64::MAX, stretches: huge };
+        let huge = Limit::recalled(&huge);
+        assert!(huge.marks() == 100_000 && huge.limit(least) > Duration::from_millis(50));
         // What passes no mark teaches nothing.
         let before = limit.marks();
         limit.passed(1 << 40, 0);

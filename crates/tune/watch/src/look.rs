@@ -10,6 +10,20 @@ pub struct Look {
     pub at_ns: u64,
     /// Those that were looked at.
     pub processes: Vec<ProcessLook>,
+    /// What earlier watchers have learned of programs that are seen here for the first time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub learned: Vec<LearnedLimit>,
+}
+
+/// What is usual for a program's processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearnedLimit {
+    /// The program.
+    pub program: String,
+    /// Marks of progress that were seen.
+    pub marks: u64,
+    /// CPU time between two of them, in nanoseconds, and how often it was that long.
+    pub stretches: Vec<(u64, u64)>,
 }
 
 /// Which process: a PID may be used again, with another start.
@@ -34,6 +48,9 @@ pub struct ProcessLook {
     pub cpu_ns: u64,
     /// Why it cannot be expected to get on, if so.
     pub held: Option<Held>,
+    /// Its threads were stopped just now, for evidence: that they have waited for that, and were woken, is no progress.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disturbed: bool,
     /// Its threads, if they were looked at. Looking at all of them each time would cost too much.
     pub threads: Option<Vec<ThreadLook>>,
     /// Threads that wait for a mutex whose owner its memory names, if that was looked at.

@@ -13,7 +13,7 @@
 //! VALUE     = NUMBER | TIME
 //! target    = ( "worker" | "process" ) "of" TEXT
 //! action    = "log" | "keep" "evidence" | "restart" "kill" | "restart" "thread" TEXT | "signal" NAME | "run" TEXT | "webhook" TEXT
-//!           | "set" TEXT "to" NUMBER [ "for" TIME ]
+//!           | "set" TEXT "to" NUMBER [ "for" TIME ] | "tune" [ "by" TEXT ] | "locate" [ "over" TIME ]
 //! budget    = "at" "most" NUMBER "in" TIME
 //! TIME      = NUMBER ( "us" | "ms" | "s" | "m" )
 //! PERCENT   = NUMBER "%"                     PERCENTILE = "p" NUMBER, such as p99.9
@@ -33,6 +33,9 @@ use crate::url::Url;
 
 /// More rules than this in one file are a mistake.
 const RULES_MAX: usize = 1000;
+
+/// What `locate` records, if nothing is said, and at most.
+const LOCATE_OVER: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
 /// Signals that a rule may send, by their names without `SIG`.
 const SIGNALS: [(&str, i32); 9] = [
@@ -419,7 +422,7 @@ impl Parser {
     }
 
     fn action(&mut self) -> Option<Action> {
-        let known = ["log", "keep", "restart", "signal", "run", "set", "webhook"];
+        let known = ["log", "keep", "restart", "signal", "run", "set", "webhook", "tune", "locate"];
         if self.accept("log") {
             return Some(Action::Log);
         }
@@ -434,6 +437,12 @@ impl Parser {
         }
         if self.accept("set") {
             return self.set();
+        }
+        if self.accept("tune") {
+            return self.tune();
+        }
+        if self.accept("locate") {
+            return self.locate();
         }
         if self.accept("webhook") {
             return self.url().map(Action::Webhook);
@@ -455,8 +464,8 @@ impl Parser {
             return Some(Action::Signal { name: (*name).to_owned(), number: *number });
         }
         self.expected(
-            "`log`, `keep evidence`, `restart kill`, `restart thread TEXT`, `signal NAME`, `run TEXT`, `set TEXT to NUMBER` or \
-             `webhook TEXT`",
+            "`log`, `keep evidence`, `restart kill`, `restart thread TEXT`, `signal NAME`, `run TEXT`, `set TEXT to NUMBER`, \
+             `tune`, `locate` or `webhook TEXT`",
             &known,
         );
         None
@@ -471,6 +480,27 @@ impl Parser {
         }
         self.expected("`kill`, or `thread TEXT`", &["kill", "thread"]);
         None
+    }
+
+    fn tune(&mut self) -> Option<Action> {
+        let what = "a command in quotes that prints a number which grows with the work";
+        let work = if self.accept("by") { Some(self.text(what)?) } else { None };
+        Some(Action::Tune { work })
+    }
+
+    fn locate(&mut self) -> Option<Action> {
+        if !self.accept("over") {
+            return Some(Action::Locate { over: LOCATE_OVER.0 });
+        }
+        let span = self.span();
+        let over = self.time()?;
+        if over > LOCATE_OVER.1 {
+            let what = format!("`locate` records for {:?} at most", LOCATE_OVER.1);
+            let help = "all messages of that time are kept in a file";
+            self.complain(span, what, Some(help));
+            return None;
+        }
+        Some(Action::Locate { over })
     }
 
     fn set(&mut self) -> Option<Action> {
@@ -589,9 +619,10 @@ mod tests {
             rule beat { scalar "web.ticks" of process of "web" still for 4ms -> signal USR1 }
             rule told { process of "web" waits in a cycle -> webhook "http://[::1]:9000/a?b=c", log }
             rule path { process of "web" waits in a cycle -> set "put.path" to -2 for 10s, set "a" to 1 }
+            rule late { process of "web" waits in a cycle -> locate, locate over 5s, tune, tune by "cat n", log }
         "#;
         let rules = parse("web.rules", text).unwrap_or_else(|report| panic!("{report}"));
-        assert_eq!(rules.len(), 7);
+        assert_eq!(rules.len(), 8);
         let ms = Duration::from_millis;
         assert_eq!(rules[0].condition, Condition::Spins { least: ms(3), exactly: false });
         assert_eq!(rules[0].actions, [Action::KeepEvidence, Action::RestartKill]);
@@ -605,6 +636,10 @@ mod tests {
         let set = |knob: &str, value, hold| Action::Set { knob: knob.to_owned(), value, hold };
         let hold = Some(Duration::from_secs(10));
         assert_eq!(rules[6].actions, [set("put.path", -2, hold), set("a", 1, None)]);
+        let locate = |ms| Action::Locate { over: Duration::from_millis(ms) };
+        let tune = |work: Option<&str>| Action::Tune { work: work.map(str::to_owned) };
+        let late = [locate(2000), locate(5000), tune(None), tune(Some("cat n")), Action::Log];
+        assert_eq!(rules[7].actions, late);
     }
 
     #[test]
@@ -690,6 +725,17 @@ mod tests {
         for part in ["r:1:49", "no knob's name", "r:2:58", "r:3:58", "a whole number", "r:4:64"] {
             assert!(said.contains(part), "{part}: {said}");
         }
+        let text = "rule a { process of \"x\" waits in a cycle -> tunes }\n\
+                    rule b { process of \"x\" waits in a cycle -> tune by 3 }\n\
+                    rule c { process of \"x\" waits in a cycle -> locate over 2 }\n\
+                    rule d { process of \"x\" waits in a cycle -> locate over 2m }";
+        let said = parse("r", text).unwrap_err().to_string();
+        for part in
+            ["r:1:45", "mean `tune`", "r:2:53", "a command in quotes", "r:3:57", "a time such"]
+        {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(said.contains("r:4:57") && said.contains("60s at most"), "{said}");
         assert!(parse("r", "").unwrap_err().to_string().contains("there is no rule"));
     }
 

@@ -35,6 +35,8 @@ const UNREAD_SOON: u32 = 4;
 const ASLEEP: Duration = Duration::from_millis(2);
 /// CPU time after which a process's threads are looked at again.
 const LOOK_AFTER: u64 = 500_000;
+/// What a pause for evidence disturbs is over after so long: threads have waited for it, and go back to what they did.
+const DISTURBED: Duration = Duration::from_millis(5);
 /// How often sensors are looked for.
 const SENSORS_EVERY: Duration = Duration::from_millis(50);
 
@@ -83,6 +85,9 @@ pub struct Watched {
     cpu_ns: u64,
     cpu_changed: Instant,
     threads_at_cpu: Option<u64>,
+    disturbed_until: Option<Instant>,
+    /// How often each thread had waited when it was resumed.
+    waits_at_pause: Vec<(Tid, u64)>,
     waits_at: Option<Instant>,
     unread_at: Option<Instant>,
     unread_every: Duration,
@@ -115,6 +120,16 @@ impl Processes {
     /// One of them.
     pub fn get(&self, id: ProcessId) -> Option<&Watched> {
         self.known.get(&id.pid).filter(|process| process.id == id)
+    }
+
+    /// The threads of a process have been stopped, and resumed just now.
+    pub fn disturbed(&mut self, id: ProcessId) {
+        let process = self.known.get_mut(&id.pid).filter(|process| process.id == id);
+        if let Some(process) = process {
+            process.disturbed_until = Some(Instant::now() + DISTURBED);
+            process.waits_at_pause =
+                if self.wanted.unread { waits_so_far(id.pid) } else { Vec::new() };
+        }
     }
 
     /// Looks for processes that have come or gone. Returns whether any is left.
@@ -194,7 +209,7 @@ impl Processes {
             look.histograms = histograms_of(&self.sensors, &histograms, process.id.pid);
             processes.push(look);
         }
-        Some(Look { at_ns, processes })
+        Some(Look { at_ns, processes, learned: Vec::new() })
     }
 }
 
@@ -216,6 +231,8 @@ impl Watched {
             cpu_ns: 0,
             cpu_changed: now,
             threads_at_cpu: None,
+            disturbed_until: None,
+            waits_at_pause: Vec::new(),
             waits_at: None,
             unread_at: None,
             unread_every: UNREAD_EVERY,
@@ -235,7 +252,11 @@ impl Watched {
         let cpu_ns = self.cpu_time();
         let ended = cpu_ns.is_none();
         let cpu_ns = cpu_ns.unwrap_or(self.cpu_ns);
-        if cpu_ns != self.cpu_ns {
+        let disturbed = self.disturbed_until.is_some_and(|until| now < until);
+        if disturbed {
+            // It slept, or did not, as before.
+            self.cpu_ns = cpu_ns;
+        } else if cpu_ns != self.cpu_ns {
             (self.cpu_ns, self.cpu_changed) = (cpu_ns, now);
         }
         let mut look = ProcessLook {
@@ -244,6 +265,7 @@ impl Watched {
             is_worker: self.is_worker,
             cpu_ns,
             held: ended.then_some(Held::Ended),
+            disturbed,
             threads: None,
             waits: None,
             unread: None,
@@ -252,6 +274,10 @@ impl Watched {
             histograms: Vec::new(),
         };
         if ended {
+            return look;
+        }
+        if disturbed {
+            self.look_after_pause(now, wanted, &mut look);
             return look;
         }
         let due = |at: Option<Instant>, every| at.is_none_or(|at| now.duration_since(at) >= every);
@@ -280,6 +306,29 @@ impl Watched {
         // Last: what was seen of a process that began to end meanwhile says nothing of its work.
         look.held = held(self.id.pid);
         look
+    }
+
+    /// Where its threads are after a pause for evidence: from there on it is counted again.
+    fn look_after_pause(&mut self, now: Instant, wanted: &Wanted, look: &mut ProcessLook) {
+        if wanted.progress {
+            self.threads_at_cpu = Some(look.cpu_ns);
+            look.threads = Some(threads(self.id.pid));
+        }
+        if wanted.unread {
+            let waits = waits_so_far(self.id.pid);
+            // A thread that slept goes back to sleep, which it waits for once. All else is its work.
+            let before = |tid: Tid| self.waits_at_pause.iter().find(|(other, _)| *other == tid);
+            let slept = |(tid, waits): &(Tid, u64)| {
+                before(*tid).is_some_and(|(_, before)| *waits <= before + 1)
+            };
+            look.is_awake = !waits.iter().all(slept);
+            if look.is_awake {
+                (self.cpu_changed, self.waited) = (now, None);
+            } else if self.waited.is_some() {
+                self.waited = Some(waits);
+            }
+        }
+        look.held = held(self.id.pid);
     }
 
     fn look_at_bytes(&mut self, now: Instant, cpu_ns: u64, look: &mut ProcessLook) {

@@ -24,7 +24,8 @@ impl<W: Write> Recording<W> {
     ///
     /// Those of the file.
     pub fn add(&mut self, look: &Look) -> io::Result<()> {
-        if self.last.as_ref().is_some_and(|last| last.processes == look.processes) {
+        let is_same = |last: &Look| last.processes == look.processes;
+        if look.learned.is_empty() && self.last.as_ref().is_some_and(is_same) {
             return Ok(());
         }
         serde_json::to_writer(&mut self.out, look)?;

@@ -133,6 +133,16 @@ pub enum Action {
         /// For so long; otherwise until the watcher ends.
         hold: Option<Duration>,
     },
+    /// Tune it again, as `fettle tune` does.
+    Tune {
+        /// A command that prints a number which grows with its work, if it is said.
+        work: Option<String>,
+    },
+    /// Record the kernel's events of all that is watched, and say what bad requests have in common.
+    Locate {
+        /// For so long.
+        over: Duration,
+    },
     /// Tell a receiver, with what was done.
     Webhook(Url),
     /// Say it, and nothing else.
@@ -162,6 +172,8 @@ impl Action {
             Action::RestartThread(_) => "restart-thread",
             Action::Run(_) => "run",
             Action::Set { .. } => "set",
+            Action::Tune { .. } => "tune",
+            Action::Locate { .. } => "locate",
             Action::Webhook(_) => "webhook",
             Action::Log => "log",
         }

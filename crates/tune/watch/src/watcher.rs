@@ -17,12 +17,14 @@ use rustix::fs::{FlockOperation, flock};
 use crate::act::Actor;
 use crate::budget::Budgets;
 use crate::finding::Finding;
-use crate::journal::{self, Entry, GivenBack, Line, Sent};
+use crate::journal::{self, Ended, Entry, GivenBack, Line, Sent};
 use crate::judge::Judge;
+use crate::learned::Learned;
 use crate::look::{Look, ProcessId};
 use crate::proc::{Processes, Wanted, Watched};
 use crate::recording::Recording;
 use crate::rule::{Action, Condition, Measure, Rule};
+use crate::scene::Scene;
 use crate::tally::Tally;
 use crate::url::Url;
 use crate::webhook::Message;
@@ -79,6 +81,8 @@ pub enum Notice {
     Sent(Sent),
     /// A knob that a rule had set for some time has its old value again.
     GivenBack(GivenBack),
+    /// A tuning, or what else takes seconds, has ended.
+    Ended(Ended),
     /// A process that was killed has a successor that waits for work.
     Replaced {
         /// The rule that had it killed.
@@ -148,6 +152,8 @@ pub struct Watcher {
     /// Where metrics are read, and the file of the token.
     metrics: Option<(SocketAddr, PathBuf)>,
     looks: VecDeque<Look>,
+    /// What earlier watchers have learned, if rules ask for that.
+    learned: Option<Learned>,
     recording: Option<(PathBuf, Recording<BufWriter<File>>)>,
     killed: Vec<Killed>,
     journal: PathBuf,
@@ -206,7 +212,11 @@ impl Watcher {
             let served = serve_metrics(address, &options.state, page);
             served.map_err(|source| WatchError::Metrics { address, source })
         });
+        let learns =
+            |rule: &Rule| matches!(rule.condition, Condition::Spins { exactly: false, .. });
+        let learns = rules.iter().any(learns);
         Ok(Watcher {
+            learned: learns.then(|| Learned::new(&options.state, &options.pids)),
             processes: Processes::new(options.pids.clone(), wanted(&rules)),
             actor,
             tally,
@@ -243,7 +253,11 @@ impl Watcher {
             if !self.killed.is_empty() {
                 self.processes.refresh(now);
             }
-            let Some(look) = self.processes.look(now, monotonic_ns()) else { break };
+            let Some(mut look) = self.processes.look(now, monotonic_ns()) else { break };
+            if let Some(learned) = &mut self.learned {
+                learned.recall(&mut look);
+                learned.save(&self.judge, now, false);
+            }
             let findings = self.judge.see(&look);
             self.tally.look();
             self.remember(look)?;
@@ -254,6 +268,8 @@ impl Watcher {
             self.give_back(now, &mut notice)?;
             let sent = self.actor.sent();
             self.sent(sent, &mut notice)?;
+            let ended = self.actor.ended();
+            self.ended(ended, &mut notice)?;
             next += self.options.tick;
             let now = Instant::now();
             match next.checked_duration_since(now) {
@@ -266,8 +282,22 @@ impl Watcher {
             let path = path.clone();
             recording.flush().map_err(|source| WatchError::File { path, source })?;
         }
+        if let Some(learned) = &mut self.learned {
+            learned.save(&self.judge, Instant::now(), true);
+        }
+        let ended = self.actor.interrupt();
+        self.ended(ended, &mut notice)?;
         let sent = self.actor.finish(Duration::from_secs(2));
         self.sent(sent, &mut notice)
+    }
+
+    /// Writes down and says what came of jobs.
+    fn ended(&self, ended: Vec<Ended>, notice: &mut impl FnMut(Notice)) -> Result<(), WatchError> {
+        for ended in ended {
+            self.write(&Line::Ended(ended.clone()))?;
+            notice(Notice::Ended(ended));
+        }
+        Ok(())
     }
 
     /// Writes down and says what became of messages.
@@ -322,10 +352,14 @@ impl Watcher {
         self.tally.finding(&rule);
         let (now, found_ns) = (Instant::now(), monotonic_ns());
         let at_ms = now_ms();
-        let mut done = Vec::new();
+        let (mut done, mut paused) = (Vec::new(), false);
         if self.options.act {
             let looks = self.looks.make_contiguous();
-            done = self.actor.act(&rule, &finding, process, looks, (now, at_ms));
+            let first = self.processes.all().filter(|other| !other.is_worker);
+            let pids = first.map(|other| other.id.pid).collect();
+            let scene = Scene { finding: &finding, process, looks, pids, at_ms };
+            done = self.actor.act(&rule, &scene, now);
+            paused = self.actor.has_paused();
             let killed = |done: &crate::journal::Done| {
                 done.action == Action::RestartKill && done.error.is_none()
             };
@@ -352,6 +386,9 @@ impl Watcher {
             }));
         }
         let program = process.program.clone();
+        if paused {
+            self.processes.disturbed(finding.process);
+        }
         let entry = Entry { at_ms, rule: rule.name, program, finding, done };
         let line = Line::Found(entry.clone());
         notice(Notice::Found(Box::new(entry)));

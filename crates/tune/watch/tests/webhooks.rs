@@ -267,7 +267,7 @@ fn a_finding_is_told_whatever_other_receivers_do() {
     assert!(matches!(&lines[0], Line::Found(entry) if entry.done.len() == 6), "{lines:?}");
     let sent = lines.iter().filter_map(|line| match line {
         Line::Sent(sent) => Some(sent),
-        Line::Found(_) | Line::GivenBack(_) => None,
+        Line::Found(_) | Line::GivenBack(_) | Line::Ended(_) => None,
     });
     let sent: Vec<&Sent> = sent.collect();
     assert_eq!((said, sent.len()), (4, 4), "{lines:?}");

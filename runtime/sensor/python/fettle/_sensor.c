@@ -9,7 +9,10 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <stdlib.h>
+
 #include "fettle.h"
+#include "fettle_knob.h"
 
 #define SENSORS_MAX 1024
 #define WORDS_MAX 30
@@ -30,20 +33,25 @@ static inline struct fettle_thread *thread_of(const Sensor *self) {
     return mine;
 }
 
-static int fill(Sensor *self, const char *name, uint32_t major, uint32_t minor, uint32_t instance,
-                uint32_t kind) {
+static int copy_name(char *to, const char *name) {
     size_t i;
     for (i = 0; name[i] != '\0'; i++)
         if (name[i] == '/' || i >= FETTLE_NAME_BYTES - 1) {
             PyErr_SetString(PyExc_ValueError, "a sensor's name has at most 63 bytes and no slash");
             return -1;
         }
+    for (i = 0; i < FETTLE_NAME_BYTES; i++) to[i] = '\0';
+    for (i = 0; name[i] != '\0'; i++) to[i] = name[i];
+    return 0;
+}
+
+static int fill(Sensor *self, const char *name, uint32_t major, uint32_t minor, uint32_t instance,
+                uint32_t kind) {
+    if (copy_name(self->name, name) < 0) return -1;
     if (sensors_made == SENSORS_MAX) {
         PyErr_SetString(PyExc_ValueError, "a process can have 1024 sensors made in Python");
         return -1;
     }
-    for (i = 0; i < FETTLE_NAME_BYTES; i++) self->name[i] = '\0';
-    for (i = 0; name[i] != '\0'; i++) self->name[i] = name[i];
     self->index = sensors_made++;
     self->sensor.name = self->name;
     self->sensor.major = major;
@@ -198,6 +206,70 @@ TYPE(list, "A list of events");
 TYPE(scalar, "A level that is set, plus all that was added");
 TYPE(histogram, "How often each magnitude occurred");
 
+/* A knob has a page of its own memory, over which its file is mapped. */
+typedef struct {
+    PyObject_HEAD
+    struct fettle_knob *knob;
+    char name[FETTLE_NAME_BYTES];
+} Knob;
+
+static int knob_init(Knob *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"name", "major", "minor", "default", "least", "greatest", "instance", NULL};
+    const char *name;
+    unsigned int major, minor, instance = 0;
+    long long by_default, least, greatest;
+    struct fettle_knob *knob;
+    void *memory = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sIILLL|I", names, &name, &major, &minor, &by_default,
+                                     &least, &greatest, &instance))
+        return -1;
+    if (self->knob != NULL) {
+        PyErr_SetString(PyExc_ValueError, "a knob is made once");
+        return -1;
+    }
+    if (least == FETTLE_KNOB_UNOPENED || by_default < least || by_default > greatest) {
+        PyErr_SetString(PyExc_ValueError, "a knob's default is between its least and its greatest value");
+        return -1;
+    }
+    if (copy_name(self->name, name) < 0) return -1;
+    /* Whole pages: what is behind it must not be replaced with it. */
+    if (posix_memalign(&memory, 4096, (sizeof *knob + 4095) / 4096 * 4096) != 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    knob = memory;
+    *knob = (struct fettle_knob){{FETTLE_KNOB_UNOPENED, {0}, 0, 0, 0, 0, 0, 0, {0}},
+                                 {self->name, major, minor, instance, FETTLE_KIND_KNOB, 0, 1, 0, 0, 0, 0, NULL},
+                                 by_default, least, greatest, NULL, 0};
+    self->knob = knob;
+    return 0;
+}
+
+/* The value: a call of a function, and one load in it. The first one makes the knob's file. */
+static PyObject *knob_get(Knob *self, PyObject *nothing) {
+    (void)nothing;
+    if (self->knob == NULL) {
+        PyErr_SetString(PyExc_ValueError, "this knob was not made");
+        return NULL;
+    }
+    return PyLong_FromLongLong(fettle_value(self->knob));
+}
+
+static PyMethodDef knob_methods[] = {
+    {"get", (PyCFunction)knob_get, METH_NOARGS, "get(): the value, which others may have set"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot knob_slots[] = {
+    {Py_tp_doc, "A number that others set"},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_init, knob_init},
+    {Py_tp_dealloc, keep},
+    {Py_tp_methods, knob_methods},
+    {0, NULL},
+};
+static PyType_Spec knob_spec = {"fettle.knob", sizeof(Knob), 0, Py_TPFLAGS_DEFAULT, knob_slots};
+
 static PyObject *tsc(PyObject *module, PyObject *nothing) {
     (void)module;
     (void)nothing;
@@ -219,5 +291,6 @@ PyMODINIT_FUNC PyInit__sensor(void) {
     PyModule_AddObject(made, "List", PyType_FromSpec(&list_spec));
     PyModule_AddObject(made, "Scalar", PyType_FromSpec(&scalar_spec));
     PyModule_AddObject(made, "Histogram", PyType_FromSpec(&histogram_spec));
+    PyModule_AddObject(made, "Knob", PyType_FromSpec(&knob_spec));
     return made;
 }

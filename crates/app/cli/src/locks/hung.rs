@@ -112,7 +112,7 @@ impl Look {
             let Ok(text) = text else { continue };
             let Some(call) = FutexWait::parse(&text) else { continue };
             let (mut awaited, holder) = self.awaited(&call);
-            let start = (call.pc, call.sp);
+            let start = stack::Start { pc: call.pc, sp: call.sp, rbp: None, is_next: false };
             let callers = stack::callers(&self.files, number, start, FRAMES, |at| self.word(at));
             let places: Vec<Place> = callers
                 .into_iter()

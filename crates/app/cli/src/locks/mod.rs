@@ -3,7 +3,7 @@
 mod hung;
 pub mod names;
 mod object;
-mod stack;
+pub mod stack;
 
 use fettle_types::Pid;
 use std::ffi::OsString;

@@ -28,7 +28,7 @@ import java.util.concurrent.atomic.AtomicReferenceArray;
 public abstract class Sensor {
     // Layouts: crates/base/abi/src/sensor.rs owns them.
     private static final long MAGIC = 0x0100454c54544546L;
-    private static final int SLOTS_AT = 4096;
+    static final int SLOTS_AT = 4096;
     private static final int NAME_AT = 88;
     private static final int NAME_BYTES = 64;
     private static final int OWNERS_AT = 1024;
@@ -38,6 +38,7 @@ public abstract class Sensor {
     static final int SCALAR = 1;
     static final int LIST = 2;
     static final int HISTOGRAM = 3;
+    static final int KNOB = 4;
     static final int LIST_RING = 4096;
 
     static final VarHandle LONG =
@@ -213,7 +214,11 @@ public abstract class Sensor {
         }
     }
 
+    /** Fills in what a kind has in its slot before others may see it. */
+    void fill(int at) {}
+
     private void prepare(int at) {
+        fill(at);
         if (kind == LIST) {
             memory.putInt(at + 24, policy.ordinal());
             memory.putInt(at + 28, ringLog2);
