@@ -55,6 +55,8 @@ enum Kind {
     VirtualBoth,
     /// Go and a NATS server: two questions at once and then a third one, by one connection, and two workers
     Nats,
+    /// Ruby's async-http: two fibers, then a third question
+    Ruby,
     /// Apache, PHP-FPM, and MariaDB with a connection for each request: three statements
     Php,
     /// Node.js: two promises, then a third question

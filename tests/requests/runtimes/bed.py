@@ -63,6 +63,7 @@ programs = {
     **{f"java-{number}": f"java -Xshare:auto {here}/Server.java {front} {asked} {log} {number}" for number in [1, 2]},
     **{f"virtual-{mode}": f"{java(21)} {here}/Virtual.java {front} {asked} {log} {mode}" for mode in ["turns", "both"]},
     "nats": f"{nats} serve {front} {broker} {asked} {log}",
+    "ruby": f"ruby {here}/server.rb {front} {asked} {log}",
     "php": f"/usr/bin/python3 {here}/php.py {folder}/php {front} {log}",
     **{f"node-{mode}": f"node {here}/pool.js {front} {asked} {log} {mode}" for mode in ["turns", "both"]},
 }

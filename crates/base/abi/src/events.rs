@@ -68,6 +68,7 @@ events! {
     ProcessExit = "process_exit"(pid: u32, tid: u32, status: i32);
     Task = "task"(pid: u32, tid: u32, task: u64, parent: u64);
     TaskWake = "task_wake"(pid: u32, tid: u32, task: u64, parent: u64, target: u64, target_parent: u64, gives: bool);
+    TaskResumed = "task_resumed"(pid: u32, tid: u32, task: u64, by: u64);
     TaskMade = "task_made"(pid: u32, tid: u32, task: u64, made: u64);
     TaskSend = "task_send"(pid: u32, tid: u32, socket: u64, task: u64);
     Signal = "signal"(tid: u32, target: u32, signal: u32);

@@ -95,8 +95,8 @@ pub enum Kind {
     /// The first bytes of what the thread's next record of a socket is about. Flags: as that one's.
     /// Number: how many. Words: inode, result; then the bytes.
     Payload = 24,
-    /// Which task the thread runs. Number: 1 if it is known by its context (`runtimes::CONTEXTS`). Words: its
-    /// number, that of the one that made it; 0 for none.
+    /// Which task the thread runs. Number: what a task's number is (`runtimes::CONTEXTS`, `FIBERS`). Words: its
+    /// number, that of the one that made it, or has resumed it; 0 for none, -1 where that is not known.
     Task = 25,
     /// A task makes another one runnable that has waited for it. Words: number and maker of either; whether
     /// the other one is given something, rather than that it has given it away.

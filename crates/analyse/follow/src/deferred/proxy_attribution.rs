@@ -44,7 +44,7 @@ pub(crate) struct ProxyAttribution {
     /// What each thread has sent last: on which socket, and where that waits.
     last_sent: FxHashMap<u32, (u64, WaitingAt)>,
     /// The kinds of events that report tasks.
-    of_tasks: [Option<EventId>; 4],
+    of_tasks: [Option<EventId>; 5],
     chunks: VecDeque<Chunk>,
     /// The number of the first chunk among all that there were.
     first: u64,
@@ -205,7 +205,7 @@ impl ProxyAttribution {
             event_loops: EventLoops::default(),
             tasks: Tasks::default(),
             contexts: Contexts::default(),
-            of_tasks: ["task", "task_wake", "task_made", "task_send"]
+            of_tasks: ["task", "task_wake", "task_resumed", "task_made", "task_send"]
                 .map(|name| catalog.find(name).filter(|_| is_asked_for)),
             chunks: VecDeque::new(),
             first: 0,
@@ -474,7 +474,8 @@ impl ProxyAttribution {
                 self.tasks.wakes(thread.0, (a, b), (c, d), e != 0);
                 self.settle();
             }
-            2 => self.contexts.made(thread, a, b),
+            2 => self.tasks.resumed(thread.0, a, b),
+            3 => self.contexts.made(thread, a, b),
             _ => self.contexts.queues(thread, a, b),
         }
     }

@@ -229,6 +229,32 @@ impl Tasks {
         to.given = what;
     }
 
+    /// A task goes on that another has resumed by itself, as coroutines do: it has made it just now, or notifies it that
+    /// what it has waited for is there. Nothing says which. What works for a question that it has read itself makes
+    /// others for that; of other tasks it is in doubt.
+    pub fn resumed(&mut self, process: u32, task: u64, by: u64) {
+        self.processes.entry(process).or_default();
+        self.forget_if_too_much();
+        self.meet(process, task, UNKNOWN);
+        self.meet(process, by, UNKNOWN);
+        let (id, by) = ((process, task), (process, by));
+        if self.works_for(id).is_some() {
+            return;
+        }
+        let given = self.works_for(by);
+        let has_made = self.open_own(by).is_some() && given == self.open_own(by);
+        let chosen = (!has_made).then(|| handed(self.candidates(process)));
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.is_pooled |= given.is_some();
+        (task.given, task.is_spent) = (given, false);
+        task.chosen = chosen.filter(|_| given.is_some());
+    }
+
+    /// How many questions of a process are open.
+    fn candidates(&self, process: u32) -> u32 {
+        self.processes.get(&process).copied().unwrap_or_default()
+    }
+
     /// What a task has read, or was made for and is not answered.
     fn open_own(&self, id: TaskId) -> Option<Asker> {
         let task = self.tasks.get(&id)?;
@@ -333,7 +359,7 @@ impl Tasks {
                 let goes_on = std::mem::replace(is_answered, true) && !*is_open;
                 let mut doubt = Certainty::Seen;
                 if std::mem::take(is_open) {
-                    let candidates = self.processes.get(&process).copied().unwrap_or_default();
+                    let candidates = self.candidates(process);
                     if let Some(orphans) = self.orphans.get_mut(&process) {
                         doubt = orphans.answered(asker, candidates);
                     }
@@ -365,11 +391,14 @@ impl Tasks {
         if let (None, true) = (asker, is_orphan) {
             return self.ask_for_some((process, thread), id, socket);
         }
-        let candidates = self.processes.get(&process).copied().unwrap_or_default();
+        let candidates = self.candidates(process);
         let certainty = match asker {
             Some(asker) if task.is_spent && own != Some(asker) => handed(candidates),
             _ => task.chosen.unwrap_or(Certainty::Seen),
         };
+        if let (true, Some(orphans)) = (certainty.is_choice(), self.orphans.get_mut(&process)) {
+            orphans.doubts(certainty);
+        }
         // A loop that was made with the connection, and has done nothing yet.
         let is_first =
             !self.sockets.contains_key(&socket) && !task.is_reader && task.given.is_none();
@@ -449,7 +478,7 @@ impl Tasks {
             (true, true) => {
                 task.into_iter().for_each(|task| self.resolve(task, MAKERS_MAX, false));
                 let sender = task.and_then(|task| self.works_for(task));
-                let candidates = self.processes.get(&process).copied().unwrap_or_default();
+                let candidates = self.candidates(process);
                 Followed::InDoubt(self.multiplexed.asks(id, sender, candidates))
             }
             (false, true) => {
@@ -483,7 +512,7 @@ impl Tasks {
         id: Option<TaskId>,
         socket: u64,
     ) -> Sent {
-        let candidates = self.processes.get(&process).copied().unwrap_or_default();
+        let candidates = self.candidates(process);
         let chosen =
             self.orphans.get_mut(&process).and_then(|known| known.choose(thread, candidates));
         let Some((asker, certainty)) = chosen else {
@@ -679,6 +708,39 @@ mod tests {
         tasks.sent(A, FIRST);
         let Sent::For(SECOND, certainty) = tasks.sent(B, ASKED_TOO + 1) else { panic!() };
         assert_eq!(certainty, Certainty::OnlyCandidate);
+    }
+
+    #[test]
+    fn what_resumes_another_has_made_it_or_is_in_doubt() {
+        let mut tasks = Tasks::default();
+        for (task, socket) in [(1, FIRST), (2, SECOND)] {
+            tasks.accepted(P, socket);
+            tasks.runs(A, task, UNKNOWN);
+            tasks.read(A, socket);
+        }
+        for (task, by, of, asked) in [(3, 1, FIRST, ASKED), (4, 2, SECOND, ASKED_TOO)] {
+            tasks.resumed(P, task, by);
+            tasks.runs(A, task, UNKNOWN);
+            assert_eq!(tasks.sent(A, asked), is_for(of));
+        }
+        // It is resumed again, which changes nothing.
+        tasks.resumed(P, 3, 2);
+        tasks.runs(A, 3, UNKNOWN);
+        tasks.read(A, ASKED);
+        assert_eq!(tasks.sent(A, ASKED), is_for(FIRST));
+        // One that waits for a lock, say, of which the third lets go.
+        tasks.resumed(P, 5, 3);
+        tasks.runs(A, 5, UNKNOWN);
+        let Sent::For(FIRST, certainty) = tasks.sent(A, ASKED + 5) else { panic!() };
+        assert!(certainty.is_choice() && certainty.candidates() == 2, "{certainty:?}");
+        // What is in doubt may be what the other one lacks.
+        tasks.runs(A, 2, UNKNOWN);
+        let Sent::Answer(doubt) = tasks.sent(A, SECOND) else { panic!() };
+        assert!(doubt.is_choice(), "{doubt:?}");
+        // The scheduler's fiber has no work to give.
+        tasks.resumed(P, 6, 7);
+        tasks.runs(A, 6, UNKNOWN);
+        assert_eq!(tasks.works_for((P, 6)), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use fettle_protocols::{Connections, Counts, Message, NO_REPLY, Side, UNSEEN, Wha
 
 use crate::events::Event;
 use crate::raw::{self, Kind, Record, SWITCH_IN_CALL, io, socket, wait};
-use crate::runtimes::CONTEXTS;
+use crate::runtimes::{CONTEXTS, FIBERS};
 
 /// What happens to a process or thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +116,9 @@ struct Silent {
 
 /// Such questions of a thread at once; more are over when they are read.
 const SILENT: usize = 1 << 14;
+
+/// The number of a task that made another, or has resumed it, where that is not known.
+const NOT_KNOWN: u64 = u64::MAX;
 
 /// An event being reported.
 struct Reporter<'a, S: Sink> {
@@ -248,14 +251,21 @@ impl Decoder {
             Kind::Task => {
                 let task = (r.word(0), r.word(1));
                 // Only event loops make contexts; other threads may have one, and work as threads do.
-                let by_context = u64::from(r.number) == CONTEXTS;
-                if by_context && !self.have_contexts.contains(&r.pid) {
+                let identity = u64::from(r.number);
+                if identity == CONTEXTS && !self.have_contexts.contains(&r.pid) {
                     return Ok(());
                 }
                 if self.tasks.insert(r.tid, task) == Some(task) {
                     return Ok(());
                 }
-                t.notify(Event::Task, &[pid, tid, task.0, task.1])
+                let (task, parent) = task;
+                if identity != FIBERS {
+                    return t.notify(Event::Task, &[pid, tid, task, parent]);
+                }
+                if parent != NOT_KNOWN {
+                    t.notify(Event::TaskResumed, &[pid, tid, task, parent])?;
+                }
+                t.notify(Event::Task, &[pid, tid, task, NOT_KNOWN])
             }
             Kind::TaskWake => {
                 let words = [0, 1, 2, 3, 4].map(|n| r.word(n));

@@ -3,6 +3,7 @@
 use crate::asm::{Alu, Helper, If, Label, R0, R1, R2, R3, R9, Reg, Size};
 use crate::code::{Code, slot};
 use crate::raw::Kind;
+use crate::runtimes::FIBERS;
 
 /// Where fields of `runtimes::Layout` stand in the map's values.
 pub(super) mod layout {
@@ -78,6 +79,29 @@ fn mounted(c: &mut Code, no: Label) {
     c.asm.place(always);
 }
 
+/// Of fibers, what is in [`PARENT`] has resumed the one that runs. It stays if it is one with work of its own, and becomes
+/// -1 if there is none, or if it is the fiber with which a thread begins, and which runs a scheduler. What is in
+/// [`TASK`] is another's afterwards.
+fn resumed_by(c: &mut Code) {
+    let (done, none) = (c.asm.label(), c.asm.label());
+    c.asm.load(Size::B8, R1, R9, layout::IDENTITY);
+    c.asm.jump_if(If::Ne, R1, FIBERS as i32, done);
+    c.recall(R1, PARENT);
+    c.asm.jump_if(If::Eq, R1, 0, none);
+    // The slot leads into a fiber: as far as here.
+    c.recall(R2, TASK);
+    c.asm.alu(Alu::Add, R1, R2);
+    c.recall(R2, NUMBER);
+    c.asm.alu(Alu::Sub, R1, R2);
+    c.keep(TASK, R1);
+    field(c, Size::B8, R2, TASK, layout::MOUNTED);
+    c.asm.jump_if(If::Ne, R2, 0, done);
+    c.asm.place(none);
+    c.asm.imm(R2, -1);
+    c.keep(PARENT, R2);
+    c.asm.place(done);
+}
+
 /// Reports which task the thread runs whose system call has returned, if its process is known to have
 /// any. Leaves R6 to R8 unmodified.
 pub fn report_task(c: &mut Code) {
@@ -86,6 +110,7 @@ pub fn report_task(c: &mut Code) {
     current(c, none);
     mounted(c, none);
     numbers(c, TASK, NUMBER, PARENT);
+    resumed_by(c);
     c.asm.load(Size::B8, R1, R9, layout::IDENTITY);
     c.keep(IDENTITY, R1);
     c.record(Kind::Task, 0, none);

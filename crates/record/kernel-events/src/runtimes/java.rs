@@ -7,15 +7,12 @@
 //! a `JavaThread` has the number of the thread that owns monitors there, which is the virtual thread's as long as a
 //! continuation is mounted. These are plain words: no collector moves them.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
-
 use fettle_image::Image;
 use fettle_types::Pid;
 
-use super::layout::{FILE_MAX, Found, Layout, Runtime};
-use super::modules::{Module, modules, symbol};
+use super::layout::{Found, Layout, Runtime};
+use super::memory::Memory;
+use super::modules::{Files, Module, modules, symbol};
 use super::pthread::{self, FIRST_KEYS};
 
 /// Symbols that say where the table is, how long its entries are, and where in one are: the names of type and
@@ -32,8 +29,6 @@ const SYMBOLS: [&str; 6] = [
 /// No JVM has more entries: 25 has 585.
 const ENTRIES_MAX: u64 = 4096;
 const ENTRY_MAX: u64 = 256;
-/// Longer names than those of [`FIELDS`] mean nothing here.
-const NAME_MAX: usize = 32;
 
 /// What is asked of the table: types and fields.
 const FIELDS: [(&str, &str); 6] = [
@@ -56,11 +51,11 @@ struct Library {
 
 /// What files say, which are read once each.
 #[derive(Debug, Default)]
-pub(super) struct Files {
-    known: BTreeMap<(u64, u64), Library>,
+pub(super) struct Java {
+    files: Files<Library>,
 }
 
-impl Files {
+impl Java {
     /// The runtime of a running process.
     pub fn identify(&mut self, pid: Pid) -> Found {
         let modules = modules(pid);
@@ -69,13 +64,13 @@ impl Files {
             let is_launcher = modules.iter().any(|module| module.name == "java");
             return if is_launcher { Found::NotYet } else { Found::Nothing };
         };
-        let table = self.library(jvm).and_then(|library| library.table);
+        let table = self.files.library(jvm, read).and_then(|library| library.table);
         let specific = modules
             .iter()
             .filter(|module| pthread::is_library(&module.name))
-            .find_map(|module| self.library(module).and_then(|library| library.specific));
+            .find_map(|module| self.files.library(module, read).and_then(|library| library.specific));
         let (Some(table), Some(specific)) = (table, specific) else { return Found::Nothing };
-        let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return Found::Nothing };
+        let Some(memory) = Memory::of(pid) else { return Found::Nothing };
         let process = Process { memory };
         // The table itself is filled in when the library is loaded.
         let Some(fields) = process.fields(jvm.start, table) else { return Found::NotYet };
@@ -83,7 +78,7 @@ impl Files {
         let Some((thread, base)) = process.first_thread(&fields) else { return Found::NotYet };
         let key = (0..FIRST_KEYS).find(|key| {
             let slot = base.wrapping_add_signed(pthread::slot(specific, *key));
-            process.word(slot) == Some(thread)
+            process.memory.word(slot) == Some(thread)
         });
         let Some(key) = key else { return Found::Nothing };
         let [.., number, mounted] = fields;
@@ -91,26 +86,15 @@ impl Files {
         let layout = Layout { slot, number, mounted, ..Layout::default() };
         Found::Known { runtime: Runtime { layout, places: Vec::new() }, is_whole: true }
     }
-
-    fn library(&mut self, module: &Module) -> Option<&Library> {
-        let metadata = fs::metadata(&module.path).ok()?;
-        let name = (metadata.dev(), metadata.ino());
-        let library = self.known.entry(name).or_insert_with(|| {
-            let is_small = metadata.len() <= FILE_MAX;
-            is_small.then(|| read(module)).flatten().unwrap_or_default()
-        });
-        Some(library)
-    }
 }
 
-fn read(module: &Module) -> Option<Library> {
-    let image = Image::parse(fs::read(&module.path).ok()?).ok()?;
+fn read(image: &Image, _: &Module) -> Option<Library> {
     let first = image.segments().iter().find(|segment| segment.file_offset == 0)?.start;
-    let at = |name| symbol(&image, name)?.checked_offset_from(first);
+    let at = |name| symbol(image, name)?.checked_offset_from(first);
     let mut table = [0; SYMBOLS.len()];
     let is_there =
         table.iter_mut().zip(SYMBOLS).all(|(word, name)| at(name).map(|at| *word = at).is_some());
-    Some(Library { table: is_there.then_some(table), specific: pthread::specific(&image) })
+    Some(Library { table: is_there.then_some(table), specific: pthread::specific(image) })
 }
 
 /// What each field of [`FIELDS`] stands for, if the JVM has them all.
@@ -122,35 +106,17 @@ fn complete(fields: [Option<u64>; FIELDS.len()]) -> Option<[u64; FIELDS.len()]> 
     Some(words)
 }
 
-/// The memory of a process, which may say anything.
+/// A process that has a JVM.
 struct Process {
-    memory: File,
+    memory: Memory,
 }
 
 impl Process {
-    fn bytes<const N: usize>(&self, at: u64) -> Option<[u8; N]> {
-        let mut bytes = [0; N];
-        self.memory.read_exact_at(&mut bytes, at).ok()?;
-        Some(bytes)
-    }
-
-    fn word(&self, at: u64) -> Option<u64> {
-        self.bytes(at).map(u64::from_le_bytes)
-    }
-
-    /// Whether a text of C's is this one.
-    fn is_text(&self, at: u64, text: &str) -> bool {
-        let mut bytes = [0; NAME_MAX];
-        let Some(bytes) = bytes.get_mut(..=text.len()) else { return false };
-        let is_read = self.memory.read_exact_at(bytes, at).is_ok();
-        is_read && bytes.strip_suffix(b"\0") == Some(text.as_bytes())
-    }
-
     /// Offsets of [`FIELDS`], and addresses of those that are static.
     fn fields(&self, start: u64, table: [u64; 6]) -> Option<[Option<u64>; FIELDS.len()]> {
         let mut words = [0; SYMBOLS.len()];
         for (word, at) in words.iter_mut().zip(table) {
-            *word = self.word(start.checked_add(at)?)?;
+            *word = self.memory.word(start.checked_add(at)?)?;
         }
         let [first, bytes, type_at, name_at, offset_at, address_at] = words;
         if first == 0 || bytes == 0 || bytes > ENTRY_MAX {
@@ -158,14 +124,14 @@ impl Process {
         }
         let mut found = [None; FIELDS.len()];
         for entry in (0..ENTRIES_MAX).map_while(|n| first.checked_add(n * bytes)) {
-            let word = |at: u64| self.word(entry.checked_add(at)?);
+            let word = |at: u64| self.memory.word(entry.checked_add(at)?);
             let of = word(type_at)?;
             if of == 0 {
                 return Some(found);
             }
             let name = word(name_at)?;
             for (found, (of_what, what)) in found.iter_mut().zip(FIELDS) {
-                if self.is_text(name, what) && self.is_text(of, of_what) {
+                if self.memory.is_text(name, what) && self.memory.is_text(of, of_what) {
                     let address = word(address_at)?;
                     *found = Some(if address == 0 { word(offset_at)? } else { address });
                 }
@@ -177,11 +143,11 @@ impl Process {
     /// The first thread of the JVM's list, and its `fs` base, which is how pthreads knows it.
     fn first_thread(&self, fields: &[u64; FIELDS.len()]) -> Option<(u64, u64)> {
         let [list, threads, of_system, of_library, ..] = *fields;
-        let list = self.word(list)?;
-        let threads = self.word(list.checked_add(threads)?)?;
-        let thread = self.word(threads)?;
-        let of_system = self.word(thread.checked_add(of_system)?)?;
-        let base = self.word(of_system.checked_add(of_library)?)?;
+        let list = self.memory.word(list)?;
+        let threads = self.memory.word(list.checked_add(threads)?)?;
+        let thread = self.memory.word(threads)?;
+        let of_system = self.memory.word(thread.checked_add(of_system)?)?;
+        let base = self.memory.word(of_system.checked_add(of_library)?)?;
         (base != 0).then_some((thread, base))
     }
 }
@@ -189,27 +155,17 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::process::{Command, Stdio};
 
     #[test]
     fn a_process_without_a_jvm_has_none() {
-        assert_eq!(Files::default().identify(Pid::own()), Found::Nothing);
-    }
-
-    #[test]
-    fn texts_are_compared_whole() {
-        let process = Process { memory: File::open("/proc/self/mem").unwrap() };
-        let text = c"_threads".as_ptr() as u64;
-        assert!(process.is_text(text, "_threads"));
-        assert!(!process.is_text(text, "_thread"));
-        assert!(!process.is_text(text, "_threads_"));
-        assert!(!process.is_text(text, &"_".repeat(NAME_MAX)));
-        assert!(!process.is_text(0, "_threads"));
+        assert_eq!(Java::default().identify(Pid::own()), Found::Nothing);
     }
 
     #[test]
     fn a_table_without_an_end_is_none() {
-        let process = Process { memory: File::open("/proc/self/mem").unwrap() };
+        let process = Process { memory: Memory::of(Pid::own()).unwrap() };
         // Every entry is this word's neighbourhood, which never ends with a null.
         let words: Vec<u64> = vec![words_of_itself(); 1];
         let at = words.as_ptr() as u64;
@@ -239,7 +195,7 @@ mod tests {
         let mut child = jvm.spawn().unwrap();
         let mut line = [0; 2];
         std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut line).unwrap();
-        let found = Files::default().identify(Pid::of_child(&child));
+        let found = Java::default().identify(Pid::of_child(&child));
         drop(child.stdin.take());
         child.wait().unwrap();
         fs::remove_dir_all(&folder).unwrap();

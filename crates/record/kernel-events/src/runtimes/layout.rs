@@ -21,7 +21,7 @@ pub struct Layout {
     pub takes: u64,
     /// Reasons of those that wait until what they have is taken from them.
     pub gives: u64,
-    /// What a task's number is: 0, or [`CONTEXTS`].
+    /// What a task's number is: 0, [`CONTEXTS`] or [`FIBERS`].
     pub identity: u64,
     /// Where a word is that is 0 as long as a thread runs no task, if there is one.
     pub mounted: u64,
@@ -29,6 +29,10 @@ pub struct Layout {
 
 /// Tasks are known by the address of their context, which may be another's later.
 pub const CONTEXTS: u64 = 1;
+
+/// Tasks are known by the address of their fiber, which may be another's later; what makes one resumes it first. The
+/// slot leads to a part of the fiber, and the one that has resumed it has the same offsets.
+pub const FIBERS: u64 = 2;
 
 /// Bytes of a layout in the kernel's map.
 pub const BYTES: u32 = 80;

@@ -2,8 +2,8 @@
 //! task of a thread stands.
 //!
 //! A thread of a Go program runs one goroutine after the other, one of CPython's asyncio one task, and a carrier
-//! of the JVM's one virtual thread, so what a thread did last does not say what it does now. The kernel's programs
-//! read the number of the goroutine or virtual thread, or the address of the task's context, from the thread's
+//! of the JVM's one virtual thread, one of Ruby's one fiber, so what a thread did last does not say what it does now. The kernel's programs
+//! read the number of the goroutine or virtual thread, or the address of the task's context or of the fiber, from the thread's
 //! memory, by offsets that depend on the version.
 //! [`Runtimes`] finds these from the program's files.
 //!
@@ -12,9 +12,12 @@
 mod go;
 mod java;
 mod layout;
+mod memory;
 mod modules;
 mod pthread;
 mod python;
+mod ruby;
+mod tls;
 pub(crate) mod watch;
 
 use std::fs;
@@ -23,15 +26,16 @@ use std::path::Path;
 use fettle_image::Image;
 use fettle_types::Pid;
 
-pub use layout::{At, BYTES, CONTEXTS, Found, Runtime};
+pub use layout::{At, BYTES, CONTEXTS, FIBERS, Found, Runtime};
 
 use layout::FILE_MAX;
 
 /// Finds out which runtimes processes have.
 #[derive(Debug, Default)]
 pub struct Runtimes {
-    java: java::Files,
-    python: python::Files,
+    java: java::Java,
+    python: python::Python,
+    ruby: ruby::Ruby,
 }
 
 impl Runtimes {
@@ -40,10 +44,15 @@ impl Runtimes {
         if let Some(runtime) = go(pid) {
             return Found::Known { runtime, is_whole: true };
         }
-        match self.java.identify(pid) {
-            Found::Nothing => self.python.identify(pid),
-            found => found,
+        let Runtimes { java, python, ruby } = self;
+        let mut found = java.identify(pid);
+        if found == Found::Nothing {
+            found = python.identify(pid);
         }
+        if found == Found::Nothing {
+            found = ruby.identify(pid);
+        }
+        found
     }
 }
 

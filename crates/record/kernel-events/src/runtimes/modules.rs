@@ -1,10 +1,14 @@
 //! The files that a process has mapped, and where in them functions lie.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use fettle_image::{Image, LinkAddr, Segment};
 use fettle_types::Pid;
+
+use super::layout::FILE_MAX;
 
 /// A file that a process has mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +19,36 @@ pub(super) struct Module {
     pub path: PathBuf,
     /// Where its beginning is mapped.
     pub start: u64,
+}
+
+/// What files say that processes have mapped. Each is read once.
+#[derive(Debug)]
+pub(super) struct Files<L> {
+    known: BTreeMap<(u64, u64), L>,
+}
+
+impl<L> Default for Files<L> {
+    fn default() -> Self {
+        Files { known: BTreeMap::new() }
+    }
+}
+
+impl<L: Default> Files<L> {
+    /// What `read` finds in a file; nothing where it is too large or finds nothing. `None` if the file is gone.
+    pub fn library(
+        &mut self,
+        module: &Module,
+        read: impl FnOnce(&Image, &Module) -> Option<L>,
+    ) -> Option<&L> {
+        let metadata = fs::metadata(&module.path).ok()?;
+        let name = (metadata.dev(), metadata.ino());
+        let library = self.known.entry(name).or_insert_with(|| {
+            let bytes = (metadata.len() <= FILE_MAX).then(|| fs::read(&module.path).ok()).flatten();
+            let image = bytes.and_then(|bytes| Image::parse(bytes).ok());
+            image.and_then(|image| read(&image, module)).unwrap_or_default()
+        });
+        Some(library)
+    }
 }
 
 /// The files that a process has mapped from their beginning; none if it is gone.

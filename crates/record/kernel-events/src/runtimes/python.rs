@@ -4,16 +4,12 @@
 //! points to the context that runs. That is so whether the thread holds the interpreter's lock or not. All of it
 //! stands at offsets by version, which were compared with the headers of each.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
-
 use fettle_image::{Image, LinkAddr};
 use fettle_types::Pid;
 
-use super::layout::{At, CONTEXTS, FILE_MAX, Found, Layout, Place, Runtime};
-use super::modules::{Module, file_offset, modules, symbol};
+use super::layout::{At, CONTEXTS, Found, Layout, Place, Runtime};
+use super::memory::Memory;
+use super::modules::{Files, Module, file_offset, modules, symbol};
 use super::pthread::{self, FIRST_KEYS};
 
 /// Of CPython 3: where `_PyRuntime` has the key of thread states (`autoTSSkey`), and where a thread state has its
@@ -45,8 +41,8 @@ struct Library {
 
 /// What files say, which are read once each.
 #[derive(Debug, Default)]
-pub(super) struct Files {
-    known: BTreeMap<(u64, u64), Library>,
+pub(super) struct Python {
+    files: Files<Library>,
 }
 
 /// The minor version of CPython 3 that a program or library of this name is of.
@@ -56,13 +52,13 @@ fn minor(name: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-impl Files {
+impl Python {
     /// The runtime of a running process.
     pub fn identify(&mut self, pid: Pid) -> Found {
         let modules = modules(pid);
         let Some(python) =
             modules.iter().filter(|module| minor(&module.name).is_some()).find_map(|module| {
-                let library = self.library(module)?;
+                let library = self.files.library(module, read)?;
                 Some((module, library.clone())).filter(|(_, library)| library.runtime.is_some())
             })
         else {
@@ -71,7 +67,7 @@ impl Files {
         let specific = modules
             .iter()
             .filter(|module| pthread::is_library(&module.name))
-            .find_map(|module| self.library(module).and_then(|library| library.specific));
+            .find_map(|module| self.files.library(module, read).and_then(|library| library.specific));
         let Some(specific) = specific else { return Found::Nothing };
         let Some(key) = key(pid, &python) else { return Found::NotYet };
         if key >= FIRST_KEYS {
@@ -90,31 +86,19 @@ impl Files {
         places.extend(library.set_add.filter(|_| is_uvloop).map(|at| place(At::Queued, at)));
         Found::Known { runtime: Runtime { layout, places }, is_whole: is_uvloop }
     }
-
-    fn library(&mut self, module: &Module) -> Option<&Library> {
-        let metadata = fs::metadata(&module.path).ok()?;
-        let name = (metadata.dev(), metadata.ino());
-        let library = self.known.entry(name).or_insert_with(|| {
-            let is_small = metadata.len() <= FILE_MAX;
-            let library = is_small.then(|| read(&module.path, &module.name)).flatten();
-            library.unwrap_or_default()
-        });
-        Some(library)
-    }
 }
 
-fn read(path: &PathBuf, name: &str) -> Option<Library> {
-    let image = Image::parse(fs::read(path).ok()?).ok()?;
+fn read(image: &Image, module: &Module) -> Option<Library> {
     let first = image.segments().iter().find(|segment| segment.file_offset == 0)?;
-    let offsets = minor(name)
+    let offsets = minor(&module.name)
         .and_then(|minor| OFFSETS.iter().find(|(known, ..)| *known == minor))
         .map(|(_, key, context)| (*key, *context));
     Some(Library {
         offsets,
-        runtime: symbol(&image, "_PyRuntime").filter(|_| offsets.is_some()),
-        copy: symbol(&image, "PyContext_CopyCurrent").and_then(|at| file_offset(&image, at)),
-        set_add: symbol(&image, "PySet_Add").and_then(|at| file_offset(&image, at)),
-        specific: pthread::specific(&image),
+        runtime: symbol(image, "_PyRuntime").filter(|_| offsets.is_some()),
+        copy: symbol(image, "PyContext_CopyCurrent").and_then(|at| file_offset(image, at)),
+        set_add: symbol(image, "PySet_Add").and_then(|at| file_offset(image, at)),
+        specific: pthread::specific(image),
         base: first.start.get(),
     })
 }
@@ -124,10 +108,8 @@ fn key(pid: Pid, (module, library): &(&Module, Library)) -> Option<u32> {
     let (at, _) = library.offsets?;
     let address = library.runtime?.get().checked_sub(library.base)?;
     let address = module.start.checked_add(address)?.checked_add(at)?;
-    let mut words = [0; 8];
-    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
-    memory.read_exact_at(&mut words, address).ok()?;
-    let [is_made, key] = [0, 4].map(|at| u32::from_le_bytes([0, 1, 2, 3].map(|n| words[at + n])));
+    let word = Memory::of(pid)?.word(address)?;
+    let (is_made, key) = (word as u32, (word >> 32) as u32);
     (is_made == 1).then_some(key)
 }
 
@@ -153,12 +135,12 @@ mod tests {
         };
         let mut line = [0; 2];
         std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut line).unwrap();
-        let found = Files::default().identify(Pid::of_child(&child));
+        let found = Python::default().identify(Pid::of_child(&child));
         drop(child.stdin.take());
         child.wait().unwrap();
         let Found::Known { runtime, is_whole: false } = found else { panic!("{found:?}") };
         assert_eq!(runtime.layout.identity, CONTEXTS);
         assert_eq!(runtime.places.len(), 1);
-        assert_eq!(Files::default().identify(Pid::own()), Found::Nothing);
+        assert_eq!(Python::default().identify(Pid::own()), Found::Nothing);
     }
 }
