@@ -62,11 +62,6 @@ impl Orphans {
         self.doubt.since(open.doubt, candidates as usize)
     }
 
-    /// Something was chosen for one of them that the others may lack.
-    pub fn doubts(&mut self, certainty: Certainty) {
-        self.doubt.add(certainty);
-    }
-
     /// A question will not be answered.
     pub fn gone(&mut self, asker: Asker) {
         self.open.retain(|open| open.asker != asker);

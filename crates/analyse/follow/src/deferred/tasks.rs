@@ -229,25 +229,20 @@ impl Tasks {
         to.given = what;
     }
 
-    /// A task goes on that another has resumed by itself, as coroutines do: it has made it just now, or notifies it that
-    /// what it has waited for is there. Nothing says which. What works for a question that it has read itself makes
-    /// others for that; of other tasks it is in doubt.
+    /// A task goes on that another has resumed by itself, as coroutines do: it has made it just now, or lets go of a lock
+    /// for which that has waited. What works for a question that it has read itself makes others for that. What others
+    /// resume stays what it is; if it is new, it is not known what it was made for.
     pub fn resumed(&mut self, process: u32, task: u64, by: u64) {
         self.processes.entry(process).or_default();
         self.forget_if_too_much();
         self.meet(process, task, UNKNOWN);
-        self.meet(process, by, UNKNOWN);
         let (id, by) = ((process, task), (process, by));
-        if self.works_for(id).is_some() {
+        let made_for = self.open_own(by).filter(|own| self.works_for(by) == Some(*own));
+        if made_for.is_none() || self.works_for(id).is_some() {
             return;
         }
-        let given = self.works_for(by);
-        let has_made = self.open_own(by).is_some() && given == self.open_own(by);
-        let chosen = (!has_made).then(|| handed(self.candidates(process)));
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        task.is_pooled |= given.is_some();
-        (task.given, task.is_spent) = (given, false);
-        task.chosen = chosen.filter(|_| given.is_some());
+        (task.given, task.is_pooled, task.is_spent, task.chosen) = (made_for, true, false, None);
     }
 
     /// How many questions of a process are open.
@@ -396,9 +391,6 @@ impl Tasks {
             Some(asker) if task.is_spent && own != Some(asker) => handed(candidates),
             _ => task.chosen.unwrap_or(Certainty::Seen),
         };
-        if let (true, Some(orphans)) = (certainty.is_choice(), self.orphans.get_mut(&process)) {
-            orphans.doubts(certainty);
-        }
         // A loop that was made with the connection, and has done nothing yet.
         let is_first =
             !self.sockets.contains_key(&socket) && !task.is_reader && task.given.is_none();
@@ -711,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn what_resumes_another_has_made_it_or_is_in_doubt() {
+    fn what_has_read_a_question_makes_tasks_for_it_and_others_leave_a_doubt() {
         let mut tasks = Tasks::default();
         for (task, socket) in [(1, FIRST), (2, SECOND)] {
             tasks.accepted(P, socket);
@@ -728,10 +720,10 @@ mod tests {
         tasks.runs(A, 3, UNKNOWN);
         tasks.read(A, ASKED);
         assert_eq!(tasks.sent(A, ASKED), is_for(FIRST));
-        // One that waits for a lock, say, of which the third lets go.
+        // One that has waited for a lock, say, of which the third lets go.
         tasks.resumed(P, 5, 3);
         tasks.runs(A, 5, UNKNOWN);
-        let Sent::For(FIRST, certainty) = tasks.sent(A, ASKED + 5) else { panic!() };
+        let Sent::For(_, certainty) = tasks.sent(A, ASKED + 5) else { panic!() };
         assert!(certainty.is_choice() && certainty.candidates() == 2, "{certainty:?}");
         // What is in doubt may be what the other one lacks.
         tasks.runs(A, 2, UNKNOWN);

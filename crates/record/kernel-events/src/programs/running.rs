@@ -17,6 +17,7 @@ pub(super) mod layout {
     pub const GIVES: i16 = 56;
     pub const IDENTITY: i16 = 64;
     pub const MOUNTED: i16 = 72;
+    pub const PART: i16 = 80;
 }
 
 /// Places of the stack that no program at calls uses.
@@ -88,14 +89,14 @@ fn resumed_by(c: &mut Code) {
     c.asm.jump_if(If::Ne, R1, FIBERS as i32, done);
     c.recall(R1, PARENT);
     c.asm.jump_if(If::Eq, R1, 0, none);
-    // The slot leads into a fiber: as far as here.
-    c.recall(R2, TASK);
+    c.asm.load(Size::B8, R2, R9, layout::PART);
     c.asm.alu(Alu::Add, R1, R2);
-    c.recall(R2, NUMBER);
-    c.asm.alu(Alu::Sub, R1, R2);
     c.keep(TASK, R1);
     field(c, Size::B8, R2, TASK, layout::MOUNTED);
-    c.asm.jump_if(If::Ne, R2, 0, done);
+    c.asm.jump_if(If::Eq, R2, 0, none);
+    field(c, Size::B8, R2, TASK, layout::NUMBER);
+    c.keep(PARENT, R2);
+    c.asm.jump(done);
     c.asm.place(none);
     c.asm.imm(R2, -1);
     c.keep(PARENT, R2);

@@ -65,10 +65,10 @@ impl Java {
             return if is_launcher { Found::NotYet } else { Found::Nothing };
         };
         let table = self.files.library(jvm, read).and_then(|library| library.table);
-        let specific = modules
-            .iter()
-            .filter(|module| pthread::is_library(&module.name))
-            .find_map(|module| self.files.library(module, read).and_then(|library| library.specific));
+        let specific =
+            modules.iter().filter(|module| pthread::is_library(&module.name)).find_map(|module| {
+                self.files.library(module, read).and_then(|library| library.specific)
+            });
         let (Some(table), Some(specific)) = (table, specific) else { return Found::Nothing };
         let Some(memory) = Memory::of(pid) else { return Found::Nothing };
         let process = Process { memory };

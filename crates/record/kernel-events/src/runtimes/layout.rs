@@ -25,17 +25,19 @@ pub struct Layout {
     pub identity: u64,
     /// Where a word is that is 0 as long as a thread runs no task, if there is one.
     pub mounted: u64,
+    /// From the beginning of a fiber to what the slot leads to.
+    pub part: u64,
 }
 
 /// Tasks are known by the address of their context, which may be another's later.
 pub const CONTEXTS: u64 = 1;
 
-/// Tasks are known by the address of their fiber, which may be another's later; what makes one resumes it first. The
-/// slot leads to a part of the fiber, and the one that has resumed it has the same offsets.
+/// Tasks are known by the address of their fiber as an object, which may be another's later; what makes one resumes it
+/// first. The slot leads to a part of the fiber, and so does the parent's pointer to the whole of one.
 pub const FIBERS: u64 = 2;
 
 /// Bytes of a layout in the kernel's map.
-pub const BYTES: u32 = 80;
+pub const BYTES: u32 = 88;
 
 impl Layout {
     /// As the kernel's programs read it.
@@ -51,10 +53,11 @@ impl Layout {
             gives,
             identity,
             mounted,
+            part,
         } = *self;
         let slot = slot.cast_unsigned();
         let words =
-            [slot, number, parent, running, reason, thread, takes, gives, identity, mounted];
+            [slot, number, parent, running, reason, thread, takes, gives, identity, mounted, part];
         let mut bytes = [0; BYTES as usize];
         for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
             at.copy_from_slice(&word.to_le_bytes());

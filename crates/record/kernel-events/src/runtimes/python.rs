@@ -64,10 +64,10 @@ impl Python {
         else {
             return Found::Nothing;
         };
-        let specific = modules
-            .iter()
-            .filter(|module| pthread::is_library(&module.name))
-            .find_map(|module| self.files.library(module, read).and_then(|library| library.specific));
+        let specific =
+            modules.iter().filter(|module| pthread::is_library(&module.name)).find_map(|module| {
+                self.files.library(module, read).and_then(|library| library.specific)
+            });
         let Some(specific) = specific else { return Found::Nothing };
         let Some(key) = key(pid, &python) else { return Found::NotYet };
         if key >= FIRST_KEYS {

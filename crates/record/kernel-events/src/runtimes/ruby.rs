@@ -5,8 +5,8 @@
 //! asks the loader for it, as `rb_fiber_current` does first. A fiber has the one that has resumed it: at first its
 //! maker. The fiber with which a thread begins has no block, and is no task.
 //!
-//! Offsets were read from the code of each version: `rb_fiber_current` loads the fiber, `rb_fiber_yield` the one that
-//! has resumed it.
+//! Offsets were read from the code of each version, and compared in a running process: `rb_fiber_current` loads the fiber of
+//! the context and its object, `rb_fiber_yield` the one that has resumed it.
 
 use fettle_image::{Image, LinkAddr};
 use fettle_types::Pid;
@@ -16,9 +16,10 @@ use super::memory::Memory;
 use super::modules::{Files, Module, modules, symbol};
 use super::tls;
 
-/// Of a version: where an execution context has its fiber, and where from the context on the fiber has the one that
-/// has resumed it, and before that its block.
-const OFFSETS: [(&str, u64, u64); 1] = [("3.1.", 40, 0x1b0)];
+/// Of a version: where a fiber has its execution context, and the fiber that has resumed it.
+const OFFSETS: [(&str, u64, u64); 1] = [("3.1.", 0x50, 0x200)];
+/// Where it is as an object of Ruby's, which is no other fiber's for longer than its memory is.
+const OBJECT: u64 = 16;
 /// From the fiber that has resumed one back to its block.
 const TO_BLOCK: u64 = 8;
 
@@ -30,7 +31,7 @@ const CODE: usize = 64;
 /// What a file says: Ruby's library, the C library, or the loader.
 #[derive(Clone, Debug, Default)]
 struct Library {
-    /// Of [`OFFSETS`].
+    /// Of [`OFFSETS`]: the context and what has resumed it.
     offsets: Option<(u64, u64)>,
     /// The pair of words that says where `ruby_current_ec` is, from where the file's beginning is mapped on.
     pair: Option<u64>,
@@ -56,7 +57,7 @@ impl Ruby {
             return Found::Nothing;
         };
         let Some(library) = self.files.library(ruby, read).cloned() else { return Found::Nothing };
-        let (Some((fiber, resumer)), Some(pair)) = (library.offsets, library.pair) else {
+        let (Some((context, resumer)), Some(pair)) = (library.offsets, library.pair) else {
             return Found::Nothing;
         };
         let mut of = |name: &str, what: fn(&Library) -> Option<u64>| {
@@ -79,10 +80,12 @@ impl Ruby {
         let (Some(offset), Some(below)) = (offset(), below()) else { return Found::NotYet };
         let layout = Layout {
             slot: offset.wrapping_sub(below).cast_signed(),
-            number: fiber,
-            parent: resumer,
+            // The slot leads to the context.
+            number: OBJECT.wrapping_sub(context),
+            parent: resumer.wrapping_sub(context),
             identity: FIBERS,
-            mounted: resumer - TO_BLOCK,
+            mounted: (resumer - TO_BLOCK).wrapping_sub(context),
+            part: context,
             ..Layout::default()
         };
         Found::Known { runtime: Runtime { layout, places: Vec::new() }, is_whole: true }
@@ -93,11 +96,11 @@ fn read(image: &Image, _: &Module) -> Option<Library> {
     let first = image.segments().iter().find(|segment| segment.file_offset == 0)?.start;
     let from_first = |at: LinkAddr| at.checked_offset_from(first);
     let version = symbol(image, "ruby_version").and_then(|at| image.read(at, 8));
-    let known = OFFSETS.iter().find(|(name, ..)| {
-        version.is_some_and(|version| version.starts_with(name.as_bytes()))
-    });
+    let known = OFFSETS
+        .iter()
+        .find(|(name, ..)| version.is_some_and(|version| version.starts_with(name.as_bytes())));
     Some(Library {
-        offsets: known.map(|(_, fiber, resumer)| (*fiber, *resumer)),
+        offsets: known.map(|(_, context, resumer)| (*context, *resumer)),
         pair: symbol(image, "rb_fiber_current").and_then(|at| pair(image, at)).and_then(from_first),
         base: first.get(),
         offset_at: tls::offset_at(image),
