@@ -248,25 +248,7 @@ impl Decoder {
                 t.notify(Event::BlockIssue, &[tid, r.word(0), r.word(1), r.word(2), writes])
             }
             Kind::BlockComplete => t.notify(Event::BlockComplete, &[r.word(0), r.word(1)]),
-            Kind::Task => {
-                let task = (r.word(0), r.word(1));
-                // Only event loops make contexts; other threads may have one, and work as threads do.
-                let identity = u64::from(r.number);
-                if identity == CONTEXTS && !self.have_contexts.contains(&r.pid) {
-                    return Ok(());
-                }
-                if self.tasks.insert(r.tid, task) == Some(task) {
-                    return Ok(());
-                }
-                let (task, parent) = task;
-                if identity != FIBERS {
-                    return t.notify(Event::Task, &[pid, tid, task, parent]);
-                }
-                if parent != NOT_KNOWN {
-                    t.notify(Event::TaskResumed, &[pid, tid, task, parent])?;
-                }
-                t.notify(Event::Task, &[pid, tid, task, NOT_KNOWN])
-            }
+            Kind::Task => self.task(&r, &mut t),
             Kind::TaskWake => {
                 let words = [0, 1, 2, 3, 4].map(|n| r.word(n));
                 let [task, parent, target, target_parent, gives] = words;
@@ -281,6 +263,27 @@ impl Decoder {
             Kind::Call => Ok(()),
             Kind::TaskSend => t.notify(Event::TaskSend, &[pid, tid, r.word(0), r.word(1)]),
         }
+    }
+
+    /// Which task a thread runs, if that is something new.
+    fn task<S: Sink>(&mut self, r: &Record<'_>, t: &mut Reporter<'_, S>) -> Result<(), S::Error> {
+        let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
+        let (task, parent) = (r.word(0), r.word(1));
+        // Only event loops make contexts; other threads may have one, and work as threads do.
+        let identity = u64::from(r.number);
+        if identity == CONTEXTS && !self.have_contexts.contains(&r.pid) {
+            return Ok(());
+        }
+        if self.tasks.insert(r.tid, (task, parent)) == Some((task, parent)) {
+            return Ok(());
+        }
+        if identity != FIBERS {
+            return t.notify(Event::Task, &[pid, tid, task, parent]);
+        }
+        if parent != NOT_KNOWN {
+            t.notify(Event::TaskResumed, &[pid, tid, task, parent])?;
+        }
+        t.notify(Event::Task, &[pid, tid, task, NOT_KNOWN])
     }
 
     /// Whether the record is the beginning of a call that was reported already: a thread may be switched

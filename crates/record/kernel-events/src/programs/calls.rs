@@ -407,6 +407,17 @@ fn close(c: &mut Code) {
     }
 }
 
+/// What moves bytes is done by a task, and so is what opens a connection, after which it waits; the others are the
+/// scheduler's.
+fn task(c: &mut Code) {
+    let (of_task, of_scheduler) = (c.asm.label(), c.asm.label());
+    c.asm.jump_if(If::Eq, R8, i32::from(Class::Connect as u8), of_task);
+    c.asm.jump_if(If::Gt, R8, i32::from(Class::Splice as u8), of_scheduler);
+    c.asm.place(of_task);
+    report_task(c);
+    c.asm.place(of_scheduler);
+}
+
 /// A system call has ended.
 pub fn exit(env: &Env) -> Vec<Insn> {
     use Class as C;
@@ -414,14 +425,7 @@ pub fn exit(env: &Env) -> Vec<Insn> {
     let out = c.out;
     c.argument(R1, 1);
     c.keep(RESULT, R1);
-    // What moves bytes is done by a task, and so is what opens a connection, after which it waits; the others are the
-    // scheduler's.
-    let (of_task, of_scheduler) = (c.asm.label(), c.asm.label());
-    c.asm.jump_if(If::Eq, R8, i32::from(C::Connect as u8), of_task);
-    c.asm.jump_if(If::Gt, R8, i32::from(C::Splice as u8), of_scheduler);
-    c.asm.place(of_task);
-    report_task(&mut c);
-    c.asm.place(of_scheduler);
+    task(&mut c);
     let classes = [
         C::Read,
         C::Write,
