@@ -98,7 +98,7 @@ fn asked(rate: u32, seconds: u32) -> Result<Vec<PathBuf>> {
     ensure!(ended.success(), "the shop: {ended}");
     let files = std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path()));
     let mut files = files.collect::<Result<Vec<_>>>()?;
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "jsonl"));
     files.sort();
     ensure!(!files.is_empty(), "the shop has left no spans in {}", folder.display());
     Ok(files)
