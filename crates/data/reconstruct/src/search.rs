@@ -15,6 +15,9 @@ const CANDIDATES: usize = 192;
 const NEAR: usize = 6;
 /// A change that is less likely by this is not tried again.
 const HOPELESS: f32 = -14.0;
+/// How much less a change's likelihood counts while it is counted what stays: delays of one moment have causes in
+/// common, so a product over all of them says too much. Found by comparing what was said with what was right.
+const HEAT: f32 = 3.0;
 
 /// A range of calls that are assigned together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +68,15 @@ pub struct Effort {
     pub cold: usize,
     /// As the first, and it is counted what stays.
     pub counted: usize,
+}
+
+/// Which changes are made.
+#[derive(Clone, Copy, Debug)]
+enum Accept {
+    /// As often as they are likely, with so much heat.
+    As(f32),
+    /// Those for the better.
+    Better,
 }
 
 /// Searches windows one behind the other.
@@ -198,10 +210,10 @@ impl<'a> Search<'a> {
         into: &mut [Chosen],
     ) {
         for _ in 0..effort.warm {
-            self.sweep(window, model, state, true);
+            self.sweep(window, model, state, Accept::As(1.0));
         }
         for _ in 0..effort.cold {
-            if !self.sweep(window, model, state, false) {
+            if !self.sweep(window, model, state, Accept::Better) {
                 break;
             }
         }
@@ -216,7 +228,7 @@ impl<'a> Search<'a> {
         }
         let mut stayed = vec![0_u32; self.choices.len()];
         for _ in 0..effort.counted {
-            self.sweep(window, model, state, true);
+            self.sweep(window, model, state, Accept::As(HEAT));
             for (count, call) in stayed.iter_mut().zip(&self.choices) {
                 let chosen = into.get(*call as usize).map_or(NONE, |chosen| chosen.question);
                 *count += u32::from(chosen == state.owner(*call));
@@ -238,12 +250,22 @@ impl<'a> Search<'a> {
     }
 
     /// Looks at each call that has a choice once; whether anything was changed.
-    fn sweep(&mut self, window: Window, model: &Model, state: &mut State<'_>, warm: bool) -> bool {
+    fn sweep(
+        &mut self,
+        window: Window,
+        model: &Model,
+        state: &mut State<'_>,
+        which: Accept,
+    ) -> bool {
         let mut changed = false;
+        let hopeless = match which {
+            Accept::As(heat) => HOPELESS * heat,
+            Accept::Better => HOPELESS,
+        };
         for at in 0..self.choices.len() {
             let Some(call) = self.choices.get(at).copied() else { break };
             let slot = call as usize - window.from;
-            if self.best.get(slot).is_some_and(|best| *best < HOPELESS) && self.random.below(8) > 0
+            if self.best.get(slot).is_some_and(|best| *best < hopeless) && self.random.below(8) > 0
             {
                 continue;
             }
@@ -253,13 +275,13 @@ impl<'a> Search<'a> {
                 let pair = [call, other];
                 let gain = state.swap(model, pair, &mut self.change);
                 best = gain.unwrap_or(best);
-                let made = gain.is_some_and(|gain| self.accept(gain, warm));
+                let made = gain.is_some_and(|gain| self.accept(gain, which));
                 if made {
                     state.make(model, questions, &self.change);
                     changed = true;
                 } else if let Some(gain) = state.cross(model, pair, &mut self.change) {
                     best = best.max(gain);
-                    if self.accept(gain, warm) {
+                    if self.accept(gain, which) {
                         state.make(model, questions, &self.change);
                         changed = true;
                     }
@@ -273,7 +295,7 @@ impl<'a> Search<'a> {
             let from = state.owner(call);
             if let Some(gain) = state.shift(model, call, to, &mut self.change) {
                 best = best.max(gain);
-                if self.accept(gain, warm) {
+                if self.accept(gain, which) {
                     state.make(model, [from, to], &self.change);
                     changed = true;
                 }
@@ -286,10 +308,13 @@ impl<'a> Search<'a> {
         changed
     }
 
-    fn accept(&mut self, gain: f32, warm: bool) -> bool {
-        match warm {
-            true => gain >= 0.0 || (gain > -12.0 && self.random.share() < gain.exp()),
-            false => gain > 1e-3,
+    fn accept(&mut self, gain: f32, which: Accept) -> bool {
+        match which {
+            Accept::As(heat) => {
+                let gain = gain / heat;
+                gain >= 0.0 || (gain > -12.0 && self.random.share() < gain.exp())
+            }
+            Accept::Better => gain > 1e-3,
         }
     }
 
@@ -311,5 +336,5 @@ impl<'a> Search<'a> {
 fn likely(stayed: u32, all: usize, candidates: u32) -> f32 {
     let share = stayed as f32 / all as f32;
     let most = 1.0 - 0.005 * candidates.min(40) as f32;
-    (share.powi(2) * most).max(1.0 / candidates.max(1) as f32)
+    (share * most).max(1.0 / candidates.max(1) as f32)
 }
