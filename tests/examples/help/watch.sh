@@ -13,4 +13,5 @@ rule beat   { scalar "web.ticks" of process of "web" still for 4ms -> signal USR
 rule told   { process of "db" waits in a cycle -> webhook "http://127.0.0.1:9000/hung" }
 rule path   { scalar "put.moved" of process of "web" still for 1s -> set "put.path" to 0 for 10s }
 rule late   { p99 of histogram "web.time" of process of "web" > 20ms over 1s -> locate, tune }
+rule bad    { share of failed requests "*" of process of "web" > 2% over 5s -> keep evidence, locate }
 R

@@ -37,6 +37,19 @@ pub(crate) fn why(finding: &Finding) -> String {
                 "has p{percentile} of {histogram} at {value} (limit {limit}, {values} values in the last window)"
             )
         }
+        Why::Above { measure: Measure::Requests { pattern, share }, value, limit, values } => {
+            let percentile = f64::from(*share) / 1e4;
+            let [value, limit] = [value, limit].map(|ns| ms(*ns));
+            format!(
+                "has p{percentile} of requests {pattern:?} at {value} (limit {limit}, {values} requests in the last window)"
+            )
+        }
+        Why::Above { measure: Measure::Failures { pattern }, value, limit, values } => {
+            let [value, limit] = [value, limit].map(|share| *share as f64 / 1e4);
+            format!(
+                "has failed {value:.2} % of requests {pattern:?} (limit {limit:.2} %, {values} in the last window)"
+            )
+        }
         Why::Above { measure: Measure::Share { part, whole }, value, limit, values } => {
             let [value, limit] = [value, limit].map(|share| *share as f64 / 1e4);
             format!(

@@ -51,6 +51,7 @@ mod tuned;
 mod ui;
 mod undo;
 mod watch;
+mod watch_requests;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -153,6 +153,9 @@ pub struct Args {
     /// that the oldest is dropped and counted
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = crate::collect::parse_size)]
     spool: u64,
+    /// Be interrupted when the process ends that has started this
+    #[arg(long, hide = true)]
+    with_parent: bool,
     /// Say nothing but errors
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -243,6 +246,9 @@ pub fn failed(error: anyhow::Error, quiet: bool) -> anyhow::Result<ExitCode> {
 
 /// Runs the command, but for what [`Args::probed_pid`] is for.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.with_parent {
+        fettle_live::end_with_parent()?;
+    }
     if args.alone {
         bail!("--no-group goes with probes: say what to measure by --mode");
     }

@@ -19,6 +19,7 @@ use serde_json::json;
 
 use crate::finding::{ms, why};
 use crate::output;
+use crate::watch_requests::Live;
 use fettle_types::{Pid, parse_time};
 
 /// Watch running processes by rules: who spins, sleeps on bytes or waits in a cycle, and what to do about it
@@ -41,6 +42,7 @@ A file of rules:
   rule told   { process of \"db\" waits in a cycle -> webhook \"http://127.0.0.1:9000/hung\" }
   rule path   { scalar \"put.moved\" of process of \"web\" still for 1s -> set \"put.path\" to 0 for 10s }
   rule late   { p99 of histogram \"web.time\" of process of \"web\" > 20ms over 1s -> locate, tune }
+  rule bad    { share of failed requests \"*\" of process of \"web\" > 2% over 5s -> keep evidence, locate }
 
 Exit status: 0 nothing found; 1 a rule held; 2 error.")]
 pub struct WatchArgs {
@@ -141,7 +143,12 @@ fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<E
         metrics: args.metrics,
     };
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
+    let needs_requests = rules.iter().any(Rule::needs_requests);
+    let (fettle, state) = (options.fettle.clone(), options.state.clone());
     let mut watcher = Watcher::new(rules, options)?;
+    if needs_requests {
+        watcher.set_requests(Box::new(Live::begin(&fettle, &state, &args.pid)?));
+    }
     let stop = fettle_live::catch_signals().context("cannot catch signals")?;
     if let Some(duration) = args.duration {
         std::thread::spawn(move || {
@@ -258,6 +265,7 @@ fn shown(notice: &Notice, rules: &[String], acts: bool) -> String {
             format!("  would send to {webhook}: {message}\n")
         }
         Notice::Sent(of) => sent(of),
+        Notice::NoRequests { why } => format!("requests are seen no more: {why}\n"),
         Notice::GivenBack(of) => given_back(of),
         Notice::Ended(of) => ended(of),
         Notice::Replaced { rule, old, new, found_after_ns, after_ns } => format!(
@@ -348,6 +356,7 @@ fn json_line(notice: &Notice) -> String {
             json!({ "kind": "would-send", "webhook": webhook, "message": message })
         }
         Notice::Sent(sent) => json!({ "kind": "sent", "sent": sent }),
+        Notice::NoRequests { why } => json!({ "kind": "no-requests", "why": why }),
         Notice::GivenBack(of) => json!({ "kind": "given-back", "given_back": of }),
         Notice::Ended(of) => json!({ "kind": "ended", "ended": of }),
         Notice::Replaced { rule, old, new, found_after_ns, after_ns } => json!({

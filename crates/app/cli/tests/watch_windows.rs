@@ -230,7 +230,7 @@ fn what_cannot_be_tuned_is_said_and_ends_with_the_watcher() {
 
 /// Two services that speak HTTP: the first asks the second, which fails for one of five.
 const SHOP: &str = r#"
-import http.server, random, sys, urllib.error, urllib.request
+import http.server, random, sys, time, urllib.error, urllib.request
 class Stock(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def answer(self, status):
@@ -238,6 +238,8 @@ class Stock(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
     def do_GET(self):
+        if self.path.endswith("slow"):
+            time.sleep(0.4)
         self.answer(500 if self.path.endswith("7") or self.path.endswith("2") else 200)
     def log_message(self, *_):
         pass
@@ -250,6 +252,7 @@ class Front(Stock):
         except urllib.error.HTTPError as error:
             error.close()
             self.answer(502)
+http.server.ThreadingHTTPServer.request_queue_size = 128
 # Ports that clients get by themselves are no service's.
 while True:
     try:
@@ -314,4 +317,123 @@ fn what_is_at_fault_is_located_because_a_rule_says_so() {
     }
     let text = std::fs::read_to_string(place.join("located.txt")).unwrap();
     assert!(text.contains("fault 1") && text.contains("fails: 500"), "{text}");
+}
+
+/// Asks a service all the time what this says, by many clients at once, until it is dropped.
+struct Load {
+    path: std::sync::Arc<std::sync::Mutex<&'static str>>,
+    clients: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(port: u16) -> Load {
+        let path = std::sync::Arc::new(std::sync::Mutex::new("/cart/1"));
+        let ask = move |path: std::sync::Arc<std::sync::Mutex<&'static str>>| loop {
+            let now = *path.lock().unwrap();
+            if now.is_empty() {
+                return;
+            }
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            write!(stream, "GET {now} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+            std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        let client = |_| {
+            let path = path.clone();
+            std::thread::spawn(move || ask(path))
+        };
+        let clients = (0..24).map(client).collect();
+        Load { path, clients }
+    }
+
+    fn asks(&self, path: &'static str) {
+        *self.path.lock().unwrap() = path;
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.asks("");
+        for client in self.clients.drain(..) {
+            let _ = client.join();
+        }
+    }
+}
+
+#[test]
+fn requests_that_a_program_answers_are_judged_without_its_help() {
+    if fettle_live::user() != 0 {
+        return eprintln!("skipped 1 test: the kernel's events are recorded by root alone");
+    }
+    let folder = folder();
+    let (stock, port) = service(folder.path(), None);
+    let python = watching::python();
+    let rules = format!(
+        "rule late {{ p99 of requests \"GET /cart/*\" of process of {python:?} > 250ms over 500ms for 2 windows -> log }}
+         rule bad {{ share of failed requests \"*\" of process of {python:?} > 20% over 500ms -> log }}
+         rule none {{ p50 of requests \"POST *\" of process of {python:?} > 1us over 500ms -> log }}"
+    );
+    let record = ["--record", "looks"];
+    let (mut watcher, mut out) = watch(folder.path(), &rules, stock.0.id(), &record);
+    assert_eq!(next(&mut out)["kind"], "watching");
+    let load = Load::start(port);
+    pause();
+    load.asks("/cart/slow");
+    let (rule, entry) = found(&mut out);
+    let why = &entry["finding"]["why"];
+    assert_eq!((rule.as_str(), &why["limit"]), ("late", &Value::from(250_000_000)), "{entry}");
+    assert_eq!(why["measure"]["requests"]["pattern"], "GET /cart/*", "{entry}");
+    // It sleeps for 400 ms; a bucket is a 32nd of its value wide.
+    assert!(why["value"].as_u64().unwrap() >= 380_000_000, "{entry}");
+    assert_eq!(entry["finding"]["process"]["pid"], stock.0.id(), "{entry}");
+    load.asks("/cart/7");
+    let (rule, entry) = found(&mut out);
+    let why = &entry["finding"]["why"];
+    assert_eq!((rule.as_str(), &why["limit"]), ("bad", &Value::from(200_000)), "{entry}");
+    assert_eq!(why["measure"]["failures"]["pattern"], "*", "{entry}");
+    drop(load);
+
+    Command::new("kill").args(["-INT", &watcher.0.id().to_string()]).status().unwrap();
+    assert_eq!(watcher.0.wait().unwrap().code(), Some(1));
+    let mut replay = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    replay.current_dir(folder.path()).args(["watch", "rules", "--replay", "looks"]);
+    let said = String::from_utf8_lossy(&replay.output().unwrap().stdout).into_owned();
+    for part in ["has p99 of requests \"GET /cart/*\" at ", "of requests \"*\"", "none: did not"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // Nothing of the recording is left; what is left by a watcher that is killed goes with the next one.
+    let state = folder.path().join("state");
+    let left = || {
+        let all = std::fs::read_dir(&state).unwrap().flatten();
+        let is_left =
+            |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with("requests-");
+        all.filter(is_left).count()
+    };
+    assert_eq!(left(), 0);
+    let (mut killed, mut out) = watch(folder.path(), &rules, stock.0.id(), &[]);
+    assert_eq!(next(&mut out)["kind"], "watching");
+    assert_eq!((left(), recorders_in(&state)), (1, 1));
+    killed.0.kill().unwrap();
+    killed.0.wait().unwrap();
+    let begun = Instant::now();
+    while recorders_in(&state) > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the recorder goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let more = ["--duration", "100ms"];
+    let (mut last, _out) = watch(folder.path(), &rules, stock.0.id(), &more);
+    assert_eq!(last.0.wait().unwrap().code(), Some(0));
+    assert_eq!(left(), 0);
+}
+
+/// Processes that record into a folder below this one.
+fn recorders_in(state: &Path) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let place = state.canonicalize().unwrap().display().to_string();
+    let records = |entry: &std::fs::DirEntry| {
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).into_owned();
+        command.contains(&place) && command.contains("--with-parent")
+    };
+    processes.filter(records).count()
 }

@@ -365,6 +365,7 @@ mod tests {
             is_awake: false,
             scalars: Vec::new(),
             histograms: Vec::new(),
+            requests: Vec::new(),
         }
     }
 

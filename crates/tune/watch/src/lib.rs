@@ -22,6 +22,7 @@ pub mod look;
 pub mod parse;
 pub mod proc;
 pub mod recording;
+pub mod requests;
 mod restart;
 mod rule;
 mod scene;

@@ -65,6 +65,20 @@ pub struct ProcessLook {
     /// Histogram sensors, if that was looked at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub histograms: Vec<HistogramLook>,
+    /// Requests that it has answered, if that was looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RequestsLook>,
+}
+
+/// Requests of a kind that a process has answered so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestsLook {
+    /// Which ones, as a rule says it.
+    pub pattern: String,
+    /// How many of them have failed.
+    pub failed: u64,
+    /// How many took how long, by the least time of their bucket in nanoseconds, in order.
+    pub counts: Vec<(u64, u64)>,
 }
 
 /// What a histogram sensor has counted so far.

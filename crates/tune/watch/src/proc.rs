@@ -15,6 +15,7 @@ use fettle_types::{Pid, Tid};
 use nix::time::ClockId;
 
 use crate::look::{Held, HistogramLook, Look, ProcessId, ProcessLook, Progress, ThreadLook};
+use crate::requests::{Counted, Requests};
 use crate::unread::Connections;
 use crate::waits;
 
@@ -53,6 +54,8 @@ pub struct Wanted {
     pub scalars: BTreeSet<String>,
     /// Histogram sensors, and how often they are to be looked at.
     pub histograms: BTreeMap<String, Duration>,
+    /// Requests that processes answer, by pattern, and how often they are to be looked at.
+    pub requests: BTreeMap<String, Duration>,
 }
 
 /// The processes that are watched.
@@ -66,6 +69,8 @@ pub struct Processes {
     sensors_at: Option<Instant>,
     /// When histograms were looked at.
     histograms_at: BTreeMap<String, Instant>,
+    requests: Option<Box<dyn Requests>>,
+    counted: Counted,
 }
 
 /// A process that is watched.
@@ -102,6 +107,8 @@ impl Processes {
     /// Watches these processes and all that they have started or will start.
     pub fn new(roots: Vec<Pid>, wanted: Wanted) -> Processes {
         Processes {
+            requests: None,
+            counted: Counted::new(&wanted.requests),
             roots,
             wanted,
             known: BTreeMap::new(),
@@ -120,6 +127,16 @@ impl Processes {
     /// One of them.
     pub fn get(&self, id: ProcessId) -> Option<&Watched> {
         self.known.get(&id.pid).filter(|process| process.id == id)
+    }
+
+    /// Has requests come from there.
+    pub fn set_requests(&mut self, requests: Box<dyn Requests>) {
+        self.requests = Some(requests);
+    }
+
+    /// Why no requests come any more, once.
+    pub fn problem_of_requests(&mut self) -> Option<String> {
+        self.requests.as_mut().and_then(|requests| requests.problem())
     }
 
     /// The threads of a process have been stopped, and resumed just now.
@@ -156,6 +173,7 @@ impl Processes {
             open.extend(children(pid).into_iter().map(|child| (child, Some(pid))));
         }
         self.known.retain(|pid, _| found.contains(pid));
+        self.counted.retain(|pid| found.contains(&pid));
         !self.known.is_empty()
     }
 
@@ -202,11 +220,17 @@ impl Processes {
             self.find_sensors();
         }
         let histograms = self.due_histograms(now);
+        let mut requests = Vec::new();
+        if let Some(source) = &mut self.requests {
+            self.counted.add(&source.poll());
+            requests = self.counted.due(now);
+        }
         let mut processes = Vec::with_capacity(self.known.len());
         for process in self.known.values_mut() {
             let scalars = scalars_of(&self.sensors, process.id.pid);
             let mut look = process.look(now, &self.wanted, scalars);
             look.histograms = histograms_of(&self.sensors, &histograms, process.id.pid);
+            look.requests = self.counted.of(process.id.pid, &requests);
             processes.push(look);
         }
         Some(Look { at_ns, processes, learned: Vec::new() })
@@ -272,6 +296,7 @@ impl Watched {
             is_awake: false,
             scalars,
             histograms: Vec::new(),
+            requests: Vec::new(),
         };
         if ended {
             return look;

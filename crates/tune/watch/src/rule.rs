@@ -85,6 +85,14 @@ pub struct Windows {
     pub windows: u32,
 }
 
+impl Rule {
+    /// Whether it is about requests, which have to be recorded for it.
+    pub fn needs_requests(&self) -> bool {
+        let Condition::Above(windows) = &self.condition else { return false };
+        matches!(windows.measure, Measure::Requests { .. } | Measure::Failures { .. })
+    }
+}
+
 /// What is measured of a window of time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -95,6 +103,18 @@ pub enum Measure {
         histogram: String,
         /// In millionths.
         share: u32,
+    },
+    /// The time that so many of a million of the requests do not exceed that a process answers.
+    Requests {
+        /// Which requests: `*` stands for any characters.
+        pattern: String,
+        /// In millionths.
+        share: u32,
+    },
+    /// How many of a million of the requests that a process answers have failed.
+    Failures {
+        /// Which requests.
+        pattern: String,
     },
     /// How many of a million that one scalar sensor has counted another one has, too.
     Share {

@@ -23,6 +23,7 @@ use crate::learned::Learned;
 use crate::look::{Look, ProcessId};
 use crate::proc::{Processes, Wanted, Watched};
 use crate::recording::Recording;
+use crate::requests::Requests;
 use crate::rule::{Action, Condition, Measure, Rule};
 use crate::scene::Scene;
 use crate::tally::Tally;
@@ -83,6 +84,11 @@ pub enum Notice {
     GivenBack(GivenBack),
     /// A tuning, or what else takes seconds, has ended.
     Ended(Ended),
+    /// Requests are seen no more: rules over them hold as they did.
+    NoRequests {
+        /// Why.
+        why: String,
+    },
     /// A process that was killed has a successor that waits for work.
     Replaced {
         /// The rule that had it killed.
@@ -231,6 +237,11 @@ impl Watcher {
         })
     }
 
+    /// Has requests that processes answer come from there, for rules over these.
+    pub fn set_requests(&mut self, requests: Box<dyn Requests>) {
+        self.processes.set_requests(requests);
+    }
+
     /// Watches until `stop` is set or nothing is left to watch. `notice` gets what a person should read.
     ///
     /// # Errors
@@ -257,6 +268,9 @@ impl Watcher {
             if let Some(learned) = &mut self.learned {
                 learned.recall(&mut look);
                 learned.save(&self.judge, now, false);
+            }
+            if let Some(why) = self.processes.problem_of_requests() {
+                notice(Notice::NoRequests { why });
             }
             let findings = self.judge.see(&look);
             self.tally.look();
@@ -459,6 +473,10 @@ fn wanted(rules: &[Rule]) -> Wanted {
             Condition::Above(windows) => match &windows.measure {
                 Measure::Quantile { histogram, .. } => {
                     let every = wanted.histograms.entry(histogram.clone()).or_insert(windows.over);
+                    *every = (*every).min(windows.over);
+                }
+                Measure::Requests { pattern, .. } | Measure::Failures { pattern } => {
+                    let every = wanted.requests.entry(pattern.clone()).or_insert(windows.over);
                     *every = (*every).min(windows.over);
                 }
                 Measure::Share { part, whole } => {

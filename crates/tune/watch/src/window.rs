@@ -74,6 +74,16 @@ fn totals(measure: &Measure, look: &ProcessLook) -> Option<Totals> {
             let found = look.histograms.iter().find(|one| one.name == *histogram)?;
             Some(Totals::Histogram(found.counts.clone()))
         }
+        Measure::Requests { pattern, .. } => {
+            let found = look.requests.iter().find(|one| one.pattern == *pattern)?;
+            Some(Totals::Histogram(found.counts.clone()))
+        }
+        Measure::Failures { pattern } => {
+            let found = look.requests.iter().find(|one| one.pattern == *pattern)?;
+            let all = found.counts.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
+            let [part, whole] = [found.failed, all].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+            Some(Totals::Counters { part, whole })
+        }
         Measure::Share { part, whole } => {
             let scalar = |name: &str| look.scalars.iter().find(|(other, _)| other == name);
             let (part, whole) = (scalar(part)?.1, scalar(whole)?.1);
@@ -85,7 +95,11 @@ fn totals(measure: &Measure, look: &ProcessLook) -> Option<Totals> {
 /// What a measure is of what was counted in between, and of how many values.
 fn measured(measure: &Measure, before: &Totals, after: &Totals) -> Option<(u64, u64)> {
     match (measure, before, after) {
-        (Measure::Quantile { share, .. }, Totals::Histogram(before), Totals::Histogram(after)) => {
+        (
+            Measure::Quantile { share, .. } | Measure::Requests { share, .. },
+            Totals::Histogram(before),
+            Totals::Histogram(after),
+        ) => {
             let earlier = |low: u64| {
                 let at = before.binary_search_by_key(&low, |(low, _)| *low).ok();
                 at.map_or(0, |at| before[at].1)
@@ -105,7 +119,7 @@ fn measured(measure: &Measure, before: &Totals, after: &Totals) -> Option<(u64, 
             found.map(|(low, _)| (*low, values))
         }
         (
-            Measure::Share { .. },
+            Measure::Share { .. } | Measure::Failures { .. },
             Totals::Counters { part: part_before, whole: whole_before },
             Totals::Counters { part, whole },
         ) => {

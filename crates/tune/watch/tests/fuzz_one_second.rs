@@ -11,6 +11,8 @@ rule dead { process of "app" waits in a cycle -> run "logger", signal TERM at mo
 rule asleep { worker of "é" sleeps 1.5s while it holds bytes -> log }
 rule beat { scalar "web.ticks" of process of "web" still for 4ms -> signal USR1 }
 rule told { process of "db" waits in a cycle -> webhook "http://[::1]:9000/a?b=c%20d", log }
+rule bad { share of failed requests "GET /é*" of process of "db" > 2% over 1s -> log }
+rule slow { p99 of requests "*" of process of "db" > 2ms over 1s for 2 windows until 1ms -> log }
 rule late { p99.9 of histogram "é" of process of "db" > 2ms over 1s for 2 windows -> locate over 5s, tune by "cat" }
 "#;
 

@@ -1,0 +1,169 @@
+//! Requests that processes answer, as the kernel's events show them. Who reads these gives each with the time that it
+//! took; here they are added up by what rules ask for.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use fettle_stats::Distribution;
+use fettle_types::Pid;
+
+use crate::look::RequestsLook;
+
+/// A request that a process has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The process.
+    pub pid: Pid,
+    /// What it was asked: a command and its object, such as `GET /cart/3`.
+    pub what: String,
+    /// From when it lay there to be read until the answer, in nanoseconds.
+    pub took_ns: u64,
+    /// Whether the answer says that it failed.
+    pub failed: bool,
+}
+
+/// Where requests come from.
+pub trait Requests: Debug {
+    /// Those that were answered since this was asked last.
+    fn poll(&mut self) -> Vec<Answered>;
+
+    /// Why there are none any more, once.
+    fn problem(&mut self) -> Option<String>;
+}
+
+/// Answered requests of watched processes, by what rules ask for.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// Patterns of requests, how often each is wanted, and when it was given.
+    wanted: BTreeMap<String, (Duration, Option<Instant>)>,
+    counts: BTreeMap<(Pid, String), Count>,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    took: Distribution,
+    failed: u64,
+}
+
+impl Counted {
+    pub(crate) fn new(wanted: &BTreeMap<String, Duration>) -> Counted {
+        let wanted = wanted.iter().map(|(pattern, every)| (pattern.clone(), (*every, None)));
+        Counted { wanted: wanted.collect(), counts: BTreeMap::new() }
+    }
+
+    /// Adds requests, as far as rules ask for them.
+    pub(crate) fn add(&mut self, answered: &[Answered]) {
+        for one in answered {
+            for pattern in self.wanted.keys().filter(|pattern| fits(pattern, &one.what)) {
+                let count = self.counts.entry((one.pid, pattern.clone())).or_default();
+                count.took.add(one.took_ns, 1);
+                count.failed += u64::from(one.failed);
+            }
+        }
+    }
+
+    /// The patterns of which looks are to have the counts now.
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<String> {
+        let mut due = Vec::new();
+        for (pattern, (every, at)) in &mut self.wanted {
+            if at.is_none_or(|at| now.duration_since(at) >= *every) {
+                *at = Some(now);
+                due.push(pattern.clone());
+            }
+        }
+        due
+    }
+
+    /// What a process has answered so far of these.
+    pub(crate) fn of(&self, pid: Pid, due: &[String]) -> Vec<RequestsLook> {
+        let look = |pattern: &String| {
+            let count = self.counts.get(&(pid, pattern.clone()))?;
+            let buckets = count.took.buckets().map(|(low, _, count)| (low, count));
+            let counts: Vec<(u64, u64)> = buckets.collect();
+            Some(RequestsLook { pattern: pattern.clone(), failed: count.failed, counts })
+        };
+        due.iter().filter_map(look).collect()
+    }
+
+    /// Forgets processes that are watched no more.
+    pub(crate) fn retain(&mut self, is_known: impl Fn(Pid) -> bool) {
+        self.counts.retain(|(pid, _), _| is_known(*pid));
+    }
+}
+
+/// Whether a text is as a pattern says, in which `*` stands for any characters.
+fn fits(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_have_stars() {
+        for (pattern, text) in [
+            ("*", ""),
+            ("*", "GET /"),
+            ("GET /cart*", "GET /cart/3"),
+            ("GET *", "GET /"),
+            ("* /cart/*/items", "POST /cart/7/items"),
+            ("GET /", "GET /"),
+            ("a*a", "aa"),
+        ] {
+            assert!(fits(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in
+            [("GET", "GET /"), ("a*a", "a"), ("* /cart/*/items", "POST /cart/items"), ("", "x")]
+        {
+            assert!(!fits(pattern, text), "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn requests_are_counted_by_pattern_and_process() {
+        let every = Duration::from_secs(1);
+        let wanted = BTreeMap::from([("GET *".to_owned(), every), ("*".to_owned(), every)]);
+        let mut counted = Counted::new(&wanted);
+        let pid = |number: u32| Pid::try_from(number).unwrap();
+        let answered = |number, what: &str, failed| Answered {
+            pid: pid(number),
+            what: what.to_owned(),
+            took_ns: 5,
+            failed,
+        };
+        counted.add(&[
+            answered(7, "GET /", false),
+            answered(7, "PUT /", true),
+            answered(8, "PUT /", false),
+        ]);
+        let now = Instant::now();
+        let due = counted.due(now);
+        assert_eq!(due, ["*", "GET *"]);
+        assert!(counted.due(now).is_empty() && counted.due(now + every).len() == 2);
+        let look = |pattern: &str, failed, count| RequestsLook {
+            pattern: pattern.to_owned(),
+            failed,
+            counts: vec![(5, count)],
+        };
+        assert_eq!(counted.of(pid(7), &due), [look("*", 1, 2), look("GET *", 0, 1)]);
+        assert_eq!(counted.of(pid(8), &due), [look("*", 0, 1)]);
+        counted.retain(|other| other == pid(8));
+        assert!(counted.of(pid(7), &due).is_empty());
+    }
+}
