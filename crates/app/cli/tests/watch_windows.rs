@@ -277,6 +277,15 @@ fn service(folder: &Path, asks: Option<u16>) -> (Group, u16) {
     (process, line.trim().parse().unwrap())
 }
 
+/// Says so when it is dropped, whatever happens meanwhile.
+struct Over<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn what_is_at_fault_is_located_because_a_rule_says_so() {
     if fettle_live::user() != 0 {
@@ -294,19 +303,22 @@ fn what_is_at_fault_is_located_because_a_rule_says_so() {
     let (_, entry) = found(&mut out);
     let done = &entry["done"];
     assert_eq!(done[1]["error"], Value::Null, "{entry}");
-    // It goes on for as long as it is recorded.
-    let begun = Instant::now();
-    for n in 0.. {
-        if begun.elapsed() > Duration::from_secs(5) {
-            break;
+    // It is asked for as long as that is recorded.
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let ask = || {
+        for n in (0..).take_while(|_| !is_over.load(std::sync::atomic::Ordering::Relaxed)) {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let close = "Connection: close";
+            write!(stream, "GET /cart/{n} HTTP/1.1\r\nHost: x\r\n{close}\r\n\r\n").unwrap();
+            std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
         }
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        let close = "Connection: close";
-        write!(stream, "GET /cart/{n} HTTP/1.1\r\nHost: x\r\n{close}\r\n\r\n").unwrap();
-        std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let ended = ended(&mut out, "locate");
+    };
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(ask);
+        let _over = Over(&is_over);
+        ended(&mut out, "locate")
+    });
     let result = ended["result"].as_str().unwrap_or_else(|| panic!("{ended}"));
     assert!(result.contains(&format!("127.0.0.1:{stock_port} fails: 500")), "{ended}");
     // All of it is in the folder with the evidence, and can be opened.

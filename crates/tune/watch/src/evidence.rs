@@ -29,7 +29,7 @@ const THREADS_MAX: usize = 256;
 
 /// What is taken of registers and stacks: threads wait at most some milliseconds for each other.
 const STATES: StateLimits =
-    StateLimits { within: Duration::from_millis(5), stack_bytes: 256 << 10, total_bytes: 8 << 20 };
+    StateLimits { within: Duration::from_millis(10), stack_bytes: 256 << 10, total_bytes: 8 << 20 };
 
 /// What was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Looks in a file, to try rules on: one JSON object a line. Looks in which nothing has changed are left
-//! out.
+//! Looks in a file, to try rules on: one JSON object a line. Of looks in a row in which nothing has changed the
+//! first and the last are there: for how long nothing did is what rules ask.
 
 use std::io::{self, BufRead, Write};
 
@@ -10,12 +10,14 @@ use crate::look::Look;
 pub struct Recording<W: Write> {
     out: W,
     last: Option<Look>,
+    /// The last one, if it is as the one that was written last.
+    unchanged: Option<Look>,
 }
 
 impl<W: Write> Recording<W> {
     /// Into `out`, which should be buffered.
     pub fn new(out: W) -> Recording<W> {
-        Recording { out, last: None }
+        Recording { out, last: None, unchanged: None }
     }
 
     /// Adds a look.
@@ -26,12 +28,22 @@ impl<W: Write> Recording<W> {
     pub fn add(&mut self, look: &Look) -> io::Result<()> {
         let is_same = |last: &Look| last.processes == look.processes;
         if look.learned.is_empty() && self.last.as_ref().is_some_and(is_same) {
+            self.unchanged = Some(look.clone());
             return Ok(());
         }
-        serde_json::to_writer(&mut self.out, look)?;
-        self.out.write_all(b"\n")?;
+        self.write_unchanged()?;
+        self.write(look)?;
         self.last = Some(look.clone());
         Ok(())
+    }
+
+    fn write_unchanged(&mut self) -> io::Result<()> {
+        self.unchanged.take().map_or(Ok(()), |look| self.write(&look))
+    }
+
+    fn write(&mut self, look: &Look) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, look)?;
+        self.out.write_all(b"\n")
     }
 
     /// Writes what is still in memory.
@@ -40,6 +52,7 @@ impl<W: Write> Recording<W> {
     ///
     /// Those of the file.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.write_unchanged()?;
         self.out.flush()
     }
 }
@@ -50,4 +63,50 @@ pub fn read(input: impl BufRead) -> impl Iterator<Item = Result<Look, String>> {
         let line = line.map_err(|error| format!("line {}: {error}", number + 1))?;
         serde_json::from_str(&line).map_err(|error| format!("line {}: {error}", number + 1))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::Judge;
+    use crate::look::{ProcessId, ProcessLook, Progress, ThreadLook};
+
+    #[test]
+    fn a_rest_is_seen_in_what_is_read_again() {
+        const MS: u64 = 1_000_000;
+        let look = |ms: u64, cpu_ms: u64| {
+            let progress = Progress { calls: 9, waits: 9 };
+            let tid = fettle_types::Tid::try_from(7u32).unwrap();
+            let process = ProcessLook {
+                id: ProcessId { pid: tid.as_process(), start: 1 },
+                program: "app".into(),
+                is_worker: true,
+                cpu_ns: cpu_ms * MS,
+                held: None,
+                disturbed: false,
+                threads: Some(vec![ThreadLook { tid, cpu_ns: cpu_ms * MS, progress }]),
+                waits: None,
+                unread: None,
+                is_awake: false,
+                scalars: Vec::new(),
+                histograms: Vec::new(),
+                requests: Vec::new(),
+            };
+            Look { at_ns: ms * MS, processes: vec![process], ..Look::default() }
+        };
+        // It rests for 40 ms, and computes from then on: with what is not known to have started, more is waited for.
+        let looks: Vec<Look> = (0..80).map(|ms: u64| look(ms, ms.saturating_sub(40))).collect();
+        let mut bytes = Vec::new();
+        let mut recording = Recording::new(&mut bytes);
+        looks.iter().for_each(|look| recording.add(look).unwrap());
+        recording.flush().unwrap();
+        let again: Vec<Look> = read(&bytes[..]).map(Result::unwrap).collect();
+        assert_eq!((again.len(), &again[1].at_ns, again.last()), (41, &(40 * MS), looks.last()));
+        let rule = "rule a { worker of \"app\" spins 2ms without progress -> log }";
+        let found = |looks: &[Look]| {
+            let mut judge = Judge::new(crate::parse::parse("r", rule).unwrap());
+            looks.iter().flat_map(|look| judge.see(look)).collect::<Vec<_>>()
+        };
+        assert_eq!((found(&again), found(&looks).len()), (found(&looks), 1));
+    }
 }
