@@ -25,6 +25,24 @@ extern const struct benchmark arithmetic[], calls[], files[], memory[], pipes[],
 // A folder that may be written, without a slash at its end.
 extern const char *scratch;
 
+// What each operation of a benchmark passes through once: a function of the C library, and the system call
+// that this one makes. NULL where there is none.
+struct passage {
+    const char *benchmark;
+    const void *function;
+    const char *call;
+};
+const struct passage *passage_of(const char *benchmark);
+
+// A tracepoint of LTTng where each operation passes it, if this program is compiled with one
+// (`-DFETTLE_LTTNG`); else nothing.
+#ifdef FETTLE_LTTNG
+#include "lttng.h"
+#define PASSES() lttng_ust_tracepoint(fettle, passes)
+#else
+#define PASSES() ((void)0)
+#endif
+
 // A path in that folder; the result holds until the next call.
 const char *in_scratch(const char *name);
 

@@ -33,16 +33,20 @@ static void close_files(void)
 
 static void read_by(unsigned long n, size_t size)
 {
-    for (unsigned long i = 0; i < n; i++)
+    for (unsigned long i = 0; i < n; i++) {
+        PASSES();
         if (pread(from, buffer, size, i * size % SPAN) != (ssize_t)size)
             fail("read");
+    }
 }
 
 static void write_by(unsigned long n, size_t size)
 {
-    for (unsigned long i = 0; i < n; i++)
+    for (unsigned long i = 0; i < n; i++) {
+        PASSES();
         if (pwrite(to, buffer, size, i * size % SPAN) != (ssize_t)size)
             fail("write");
+    }
 }
 
 static void copy_by(unsigned long n, size_t size)

@@ -21,6 +21,7 @@ static void ended(pid_t child)
 static void forks(unsigned long n)
 {
     for (unsigned long i = 0; i < n; i++) {
+        PASSES();
         pid_t child = fork();
         if (child == 0)
             _exit(0);
@@ -32,6 +33,7 @@ static void forks(unsigned long n)
 // twice has a frame of its own.
 static __attribute__((noinline)) pid_t vforked(const char *path, char **arguments)
 {
+    PASSES();
     pid_t child = vfork();
     if (child == 0) {
         if (!path)

@@ -8,6 +8,8 @@
 //   clock                     @clock NS TSC              this system's monotonic clock, and the time-stamp counter
 //   stamp NAME N              @stamp TSC CPU TSC CPU     before and after each of N operations, and then @end;
 //                             counter and processor are the machine's own, whatever system this is
+//   passage NAME              @passage ADDRESS CALL      what each of its operations passes through: a function
+//                             of the C library in this process, and the system call that this makes
 //   ways                      @way NAME WHAT…             ways of passing messages, and then @end
 //   makers                    @maker NAME WHAT…           of making processes, and then @end
 //   move WAY SIZE BYTES CPU CPU ROUNDS    @moved NS NS …: each round of BYTES in messages of SIZE
@@ -296,6 +298,15 @@ static void stamp_each(const struct benchmark *b, unsigned long n)
     answer("@end");
 }
 
+static void answer_passage(const char *name)
+{
+    const struct passage *p = passage_of(name);
+    if (p)
+        answer("@passage %lx %s", (unsigned long)p->function, p->call);
+    else
+        answer("@no its operations pass through no function that could be probed");
+}
+
 static void answer_times(const char *word, int why, const double *ns, int rounds)
 {
     if (why) {
@@ -347,6 +358,8 @@ static int handle(char **words, unsigned n)
         answer_clock();
     } else if (strcmp(request, "stamp") == 0 && n == 3) {
         stamp_each(find(words[1]), strtoul(words[2], 0, 10));
+    } else if (strcmp(request, "passage") == 0 && n == 2) {
+        answer_passage(words[1]);
     } else if (strcmp(request, "ways") == 0) {
         list_names("way", message_way);
     } else if (strcmp(request, "makers") == 0) {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use fettle_compare::{MessageOptions, Observer, Options, Subject, System, Tools, adopt_orphans};
+use fettle_compare::{
+    MessageOptions, Observer, Options, Subject, System, Tools, Traced, adopt_orphans,
+};
 use fettle_report::render::json;
 
 use crate::compare::{ToolArgs, shown};
@@ -17,6 +19,7 @@ use crate::output;
   fettle bench ipc
   fettle bench ipc --on native --on gvisor:ptrace --size 64,4k,64k,2m --json
   fettle bench probes
+  fettle bench probes --only uprobe,strace null fork
 
 Exit status: 0 done; 1 done, with something left out; 2 error.")]
 pub struct BenchArgs {
@@ -37,6 +40,12 @@ struct ProbesArgs {
     /// Operations to measure, or groups of them
     #[arg(value_name = "BENCHMARK", default_values = ["null", "read-1k", "fork", "vfork", "exec"])]
     benchmarks: Vec<String>,
+    /// Another means: a name, and the command that starts programs under it. {dir} in it is a private folder
+    #[arg(long = "by", value_name = "NAME=COMMAND", value_parser = parse_means)]
+    by: Vec<(String, String)>,
+    /// Only means whose name has one of these words in it; ratios are to native all the same
+    #[arg(long, value_name = "WORD", value_delimiter = ',')]
+    only: Vec<String>,
     /// Rounds; each has two turns of every means. Intervals need 6
     #[arg(long, value_name = "N", default_value = "20")]
     rounds: usize,
@@ -138,19 +147,35 @@ fn probes(args: &ProbesArgs) -> anyhow::Result<ExitCode> {
     if own.contains(|c: char| c.is_whitespace() || "'\"$`\\".contains(c)) {
         bail!("this program's path, {own}, has characters that a shell changes");
     }
-    let record = |name, mode: &str| {
-        System::Named(name, format!("{own} record -q --mode {mode} -o {{dir}}/{mode}.fettle --"))
+    let record = |mode: &str| {
+        let command = format!("{own} record -q --mode {mode} -o {{dir}}/{mode}.fettle --");
+        System::Named(format!("fettle {mode}"), command)
     };
-    let systems = vec![
-        System::Native,
-        record("fettle count", "count"),
-        record("fettle time", "time"),
-        record("fettle events", "events"),
+    let named = |name: &str, command: &str| System::Named(name.to_owned(), command.to_owned());
+    let mut means = vec![
+        record("count"),
+        record("time"),
+        record("events"),
         System::Observed(Observer::Calls),
         System::Observed(Observer::Events),
-        System::Named("strace -c", "strace -f -c -o /dev/null".to_owned()),
-        System::Named("strace", "strace -f -qq -o /dev/null".to_owned()),
+        System::Observed(Observer::Uprobe),
+        System::Observed(Observer::Ftrace(Traced::Uprobe)),
+        System::Observed(Observer::Ftrace(Traced::Calls)),
+        System::Observed(Observer::Ftrace(Traced::Function)),
+        System::Observed(Observer::Ftrace(Traced::Kprobe)),
+        named("strace -c", "strace -f -c -o /dev/null"),
+        named("strace", "strace -f -qq -o /dev/null"),
     ];
+    means.extend(args.by.iter().map(|(name, command)| named(name, command)));
+    let is_asked = |means: &System| {
+        let name = means.to_string();
+        args.only.is_empty() || args.only.iter().any(|word| name.contains(word.as_str()))
+    };
+    means.retain(is_asked);
+    if means.is_empty() {
+        bail!("--only {}: no means has such a name", args.only.join(","));
+    }
+    let systems = [System::Native].into_iter().chain(means).collect();
     let options = Options {
         systems,
         tools: Tools::default(),
@@ -171,6 +196,16 @@ fn probes(args: &ProbesArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!found.skipped.is_empty())))
 }
 
+/// A name and a command.
+fn parse_means(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, command)) if !name.trim().is_empty() && !command.trim().is_empty() => {
+            Ok((name.trim().to_owned(), command.trim().to_owned()))
+        }
+        _ => Err("a name and a command, as in ltrace='ltrace -f -o /dev/null'".to_owned()),
+    }
+}
+
 /// Bytes, with an optional unit.
 fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(char::is_alphabetic);
@@ -188,6 +223,15 @@ fn parse_size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn means_have_a_name_and_a_command() {
+        let both = ("a b".to_owned(), "x=1 y".to_owned());
+        assert_eq!(parse_means("a b=x=1 y"), Ok(both));
+        for bad in ["", "a", "=x", "a= "] {
+            assert!(parse_means(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes_have_units() {

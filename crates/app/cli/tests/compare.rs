@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -370,38 +371,150 @@ fn a_call_that_is_delayed_is_named() {
     let (ns, count) = (calls[0]["ns"].as_f64().unwrap(), calls[0]["count"].as_f64().unwrap());
     assert!(count >= 100.0 && ns >= 2e6 * count, "{system}");
     let sum: f64 = calls.iter().map(|call| call["ns"].as_f64().unwrap()).sum();
-    let observed = system["observed_ns"].as_f64().unwrap();
-    assert!((sum / observed - 1.0).abs() < 1e-6, "{system}");
+    let [observed, observing] =
+        ["observed_ns", "observing_ns"].map(|field| system[field].as_f64().unwrap());
+    assert!((sum / (observed - observing) - 1.0).abs() < 1e-6, "{system}");
+    assert!(observing > 0.0 && observing < observed, "{system}");
     let with_nothing = compare(&folder, &["--on", "native", "--why"]);
     assert_eq!(with_nothing.status.code(), Some(2));
     assert_eq!(is_left(folder.path()), [] as [String; 0]);
 }
 
 #[test]
-fn what_observing_costs_is_measured() {
+fn calls_of_a_program_that_a_tracer_serves_are_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let run = |benchmark: &str| {
+    let arguments = ["--on", "uml", "--hold", "--why", "--rounds", "2", "--json", "--"];
+    let dd = ["dd", "if=/dev/zero", "of=/dev/null", "bs=64", "count=300"];
+    let output = compare(&folder, &[&arguments[..], &dd].concat());
+    let said = text(&output.stderr);
+    if said.contains("kernel events need") {
+        return eprintln!("skipped 1 test: {}", said.trim());
+    }
+    let found: Value = serde_json::from_slice(&output.stdout).expect(&said);
+    let Some(uml) = found["systems"].get(1) else {
+        return eprintln!("skipped 1 test: {}", found["skipped"]);
+    };
+    assert!(uml["serves"].as_bool().unwrap(), "{uml}");
+    let count = |system: &Value, name: &str| {
+        let calls = system["calls"].as_array().unwrap();
+        calls.iter().find(|call| call["doing"] == name).and_then(|call| call["count"].as_f64())
+    };
+    // The same program with the same libraries: as many as this kernel has seen itself.
+    for (name, least) in [("write", 300.0), ("openat", 2.0)] {
+        let (here, there) = (count(&found["systems"][0], name), count(uml, name));
+        assert!(here.is_some_and(|count| count >= least) && here == there, "{name}: {found}");
+    }
+}
+
+/// One at a time of those that look at what the kernel traces.
+static TRACING: Mutex<()> = Mutex::new(());
+
+/// Instances and probes of the kernel's tracing, if that can be mounted.
+fn probes_of_the_kernel(folder: &TempDir) -> Option<String> {
+    let at = folder.path().join("tracing");
+    std::fs::create_dir(&at).unwrap();
+    let mount = Command::new("mount").args(["-t", "tracefs", "none"]).arg(&at).status();
+    let all = mount.is_ok_and(|status| status.success()).then(|| {
+        let list = |name: &str| std::fs::read_to_string(at.join(name)).unwrap_or_default();
+        let instances = std::fs::read_dir(at.join("instances")).unwrap();
+        let instances =
+            instances.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned() + "\n");
+        instances.collect::<String>() + &list("uprobe_events") + &list("kprobe_events")
+    });
+    if all.is_some() {
+        assert!(Command::new("umount").arg(&at).status().unwrap().success());
+    }
+    std::fs::remove_dir(&at).unwrap();
+    all
+}
+
+#[test]
+fn what_observing_costs_is_measured() {
+    let _alone = TRACING.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
         let mut command = Command::new(FETTLE);
-        command.args(["bench", "probes", "--rounds", "6", "--json", benchmark]);
+        command.args(["bench", "probes", "--rounds", "6", "--json"]).args(arguments);
         command.env("TMPDIR", folder.path()).stdin(Stdio::null()).output().unwrap()
     };
-    let output = run("null");
-    if text(&output.stderr).contains("kernel events need") {
-        return eprintln!("skipped 1 test: {}", text(&output.stderr).trim());
-    }
-    // Without strace that is left out.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output.stderr));
+    let output = run(&["null", "--by", "another=env A=1", "--by", "none=no-such-program"]);
+    // What this machine has not got is left out.
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     let systems = found["systems"].as_array().unwrap();
-    let of = |name: &str| systems.iter().position(|system| system["name"] == name).unwrap();
-    let [counted, ..] = ratio(&found, 0, "null", of("fettle count"));
+    let of = |name: &str| systems.iter().position(|system| system["name"] == name);
+    let [counted, ..] = ratio(&found, 0, "null", of("fettle count").unwrap());
     assert!((0.7..3.0).contains(&counted), "{found}");
-    // A program in the kernel runs for each call.
-    let [_, _, high] = ratio(&found, 0, "null", of("calls counted"));
-    assert!(high > 1.1, "{found}");
-    let output = run("nul");
-    assert_eq!(output.status.code(), Some(2));
+    assert!(of("another").is_some() && of("none").is_none(), "{found}");
+    let skipped = |name: &str| {
+        let all = found["skipped"].as_array().unwrap();
+        all.iter()
+            .find(|skipped| skipped["system"] == name)
+            .map(|skipped| skipped["why"].to_string())
+    };
+    assert!(skipped("none").is_some(), "{found}");
+    // Each means in the kernel runs something for each call, or says why it cannot.
+    for name in [
+        "calls counted",
+        "uprobe counted",
+        "ftrace uprobe",
+        "ftrace calls",
+        "ftrace function",
+        "ftrace kprobe",
+    ] {
+        match (of(name), skipped(name)) {
+            (Some(at), None) => assert!(ratio(&found, 0, "null", at)[2] > 1.1, "{name}: {found}"),
+            (None, Some(why)) => eprintln!("skipped a part: {name}: {why}"),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    assert_eq!(run(&["nul"]).status.code(), Some(2));
+    assert_eq!(run(&["null", "--only", "no such"]).status.code(), Some(2));
     assert_eq!(is_left(folder.path()), [] as [String; 0]);
+    if let Some(left) = probes_of_the_kernel(&folder) {
+        assert!(!left.contains("fettle_"), "{left}");
+    }
+}
+
+#[test]
+fn what_a_killed_comparison_leaves_in_the_kernel_goes_with_the_next() {
+    let _alone = TRACING.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let observe = || {
+        let mut command = Command::new(FETTLE);
+        command.args(["bench", "probes", "--only", "ftrace uprobe", "--rounds", "500", "null"]);
+        command.env("TMPDIR", folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut killed = observe();
+    let own = format!("fettle_{}_", killed.id());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let Some(all) = probes_of_the_kernel(&folder) else {
+            let _ = (killed.kill(), killed.wait());
+            return eprintln!("skipped 1 test: tracefs cannot be mounted here");
+        };
+        // The probe itself: an instance is there from the start.
+        if all.contains(&format!("p:{own}")) {
+            break;
+        }
+        assert!(Instant::now() < deadline && killed.try_wait().unwrap().is_none(), "{all}");
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let left = probes_of_the_kernel(&folder).unwrap();
+    assert!(left.contains(&own), "{left}");
+    let mut next = observe();
+    while probes_of_the_kernel(&folder).unwrap().contains(&own) {
+        assert!(Instant::now() < deadline + Duration::from_secs(30), "{left}");
+    }
+    next.kill().unwrap();
+    next.wait().unwrap();
+    // That one's go, too.
+    let mut last = Command::new(FETTLE);
+    last.args(["bench", "probes", "--only", "ftrace uprobe", "--rounds", "1", "null"]);
+    assert!(last.stdout(Stdio::null()).status().unwrap().success());
+    assert!(!probes_of_the_kernel(&folder).unwrap().contains("fettle_"), "{left}");
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //! Where the first bytes of messages are recorded, decoding finds out what they say
 //! (`fettle_protocols`), and the bytes themselves go no further.
 //!
-//! [`Capture`] is the recording; [`raw`] says what records look like. [`Tally`] only counts.
+//! [`Capture`] is the recording; [`raw`] says what records look like. [`Tally`] and [`Hits`] only count.
 
 pub mod asm;
 mod capture;
@@ -36,4 +36,4 @@ pub use capture::{Capture, Children, Losses, Options, Processes};
 pub use error::KernelError;
 pub use fettle_abi::events::Event;
 pub use programs::{CALLS, PAYLOAD_MOST};
-pub use tally::Tally;
+pub use tally::{Hits, Tally};

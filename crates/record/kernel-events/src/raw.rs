@@ -106,7 +106,7 @@ pub enum Kind {
     TaskMade = 27,
     /// A task gives bytes to its event loop, which sends them later. Words: inode, number of the task.
     TaskSend = 28,
-    /// A system call begins or ends. Flags: 1 it begins. Number: the call's.
+    /// A system call begins or ends. Flags: 1 it begins. Number: the call's. Word: its first argument.
     Call = 29,
 }
 
@@ -150,8 +150,8 @@ impl Kind {
             Kind::Switch | Kind::Fork | Kind::Io | Kind::Wait | Kind::Close | Kind::Payload => 2,
             Kind::Task | Kind::TaskMade | Kind::TaskSend => 2,
             Kind::Pipe | Kind::CloseRange | Kind::Open | Kind::BlockComplete => 2,
-            Kind::Exec | Kind::SignalDelivered | Kind::Call => 0,
-            Kind::Wake | Kind::Signal | Kind::Fault | Kind::Dup | Kind::Uring => 1,
+            Kind::Exec | Kind::SignalDelivered => 0,
+            Kind::Wake | Kind::Signal | Kind::Fault | Kind::Dup | Kind::Uring | Kind::Call => 1,
             Kind::SocketOther | Kind::BlockIssue | Kind::Exit => 3,
             Kind::SocketV4 => 4,
             Kind::SocketLocal | Kind::SocketPair | Kind::TaskWake => 5,

@@ -1,7 +1,11 @@
-//! How many system calls processes make, counted in the kernel: a program that is asked for each call
-//! whose it is, and nothing else.
+//! How many system calls processes make, and how often they execute an instruction of a file, counted in
+//! the kernel: a program that is asked for each call whose it is, and one that counts whatever comes by.
 
+use std::ffi::CString;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use fettle_types::Pid;
 
@@ -66,6 +70,70 @@ impl Tally {
         }
         Ok(sum)
     }
+}
+
+/// Counts how often an instruction of a file is executed, in whichever process, until it is dropped: a uprobe
+/// with a program in the kernel.
+#[derive(Debug)]
+pub struct Hits {
+    count: Map,
+    _program: Program,
+    _link: OwnedFd,
+}
+
+impl Hits {
+    /// Begins to count at that offset of a file.
+    ///
+    /// # Errors
+    ///
+    /// When the user may not, when the kernel is older than Linux 6.6, or when there is no instruction.
+    pub fn at(file: &Path, offset: u64) -> Result<Hits, KernelError> {
+        let count = Map::new(MapKind::Array, 4, 8, 1);
+        let count = count.map_err(|error| capture::refused("map", error))?;
+        let program = Program::load_for_programs("hits", &count_all(count.fd()));
+        let program = program.map_err(|refused| match refused.error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) if refused.log.is_empty() => KernelError::NotPermitted,
+            _ => {
+                let (error, log) = (refused.error, refused.log);
+                KernelError::Rejected { program: "places in programs", error, log }
+            }
+        })?;
+        let failed = KernelError::io("probe a place in a program (which needs Linux 6.6 or newer)");
+        let path = CString::new(file.as_os_str().as_bytes())
+            .map_err(|_| failed(io::ErrorKind::InvalidFilename.into()))?;
+        let link = program.attach_in(&path, offset, false).map_err(failed)?;
+        Ok(Hits { count, _program: program, _link: link })
+    }
+
+    /// How often that was, until now.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not say.
+    pub fn total(&self) -> Result<u64, KernelError> {
+        let failed = KernelError::io("read how often a place was executed");
+        let value = self.count.get(&[0; 4]).map_err(failed)?.unwrap_or_default();
+        Ok(value.try_into().map_or(0, u64::from_le_bytes))
+    }
+}
+
+/// Adds one to the only value of the map `count`.
+fn count_all(count: i32) -> Vec<Insn> {
+    const KEY: i16 = -8;
+    let mut a = Asm::new();
+    let out = a.label();
+    a.store_imm(Size::B4, FP, KEY, 0);
+    a.map(R1, count);
+    a.mov(R2, FP);
+    a.alu_imm(Alu::Add, R2, KEY.into());
+    a.call(Helper::MapLookup);
+    a.jump_if(If::Eq, R0, 0, out);
+    a.imm(R1, 1);
+    a.atomic_add(R0, 0, R1);
+    a.place(out);
+    a.imm(R0, 0);
+    a.exit();
+    a.finish()
 }
 
 /// Adds one to what the map `calls` has for the process that makes a call, if it has something.

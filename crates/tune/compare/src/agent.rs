@@ -230,6 +230,17 @@ impl<'a> Agent<'a> {
         pair.ok_or_else(|| self.broken(format!("it answered {answer:?}")))
     }
 
+    /// What each operation of a benchmark passes through: the address of a function of the C library, and the
+    /// system call that this makes.
+    pub(crate) fn passage(&mut self, name: &str) -> Result<(u64, String), CompareError> {
+        let answer = self.ask(&format!("passage {name}"), Some(ANSWER))?;
+        let words = self.expect(&answer, "passage")?;
+        let pair = words.split_once(' ').and_then(|(address, call)| {
+            Some((u64::from_str_radix(address, 16).ok()?, call.to_owned()))
+        });
+        pair.ok_or_else(|| self.broken(format!("it answered {answer:?}")))
+    }
+
     /// The process on this machine that all of the system's processes descend from.
     pub(crate) fn pid(&self) -> Pid {
         Pid::of_child(&self.child)

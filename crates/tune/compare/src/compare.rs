@@ -73,11 +73,16 @@ pub fn compare(
     let folder = Folder::new()?;
     let _orphans = Orphans::watch();
     let mut skipped = Vec::new();
-    let (systems, tools) = (&options.systems[..], &options.tools);
-    let mut agents = start(systems, tools, &folder, stop, (&mut skipped, progress))?;
+    let (systems, mut ready) = observers(&options.systems, &mut skipped);
+    let notes = (&mut skipped, &mut *progress);
+    let mut agents = start(&systems, &options.tools, &folder, stop, notes)?;
     let mut loads = Vec::new();
-    let observers = agents.iter().map(|agent| Observing::of(agent.system()));
-    let observers = observers.collect::<Result<Vec<_>, _>>()?;
+    // Those of systems that have started.
+    let observers = agents.iter().map(|agent| {
+        let at = ready.iter().position(|(system, _)| system == agent.system());
+        at.map_or(Observing::Nothing, |at| ready.swap_remove(at).1)
+    });
+    let observers = observers.collect();
     let held_on = processors().last().copied().filter(|_| options.hold);
     let mut turns = Turns { options, observers, held_on, progress, done: 0, all: 0 };
     match &options.subject {
@@ -108,6 +113,21 @@ pub fn compare(
         loads,
         skipped,
     })
+}
+
+/// What observes the systems, and the systems that can be observed. The others are noted.
+fn observers(
+    systems: &[System],
+    skipped: &mut Vec<Skipped>,
+) -> (Vec<System>, Vec<(System, Observing)>) {
+    let mut ready = Vec::new();
+    for system in systems {
+        match Observing::of(system) {
+            Ok(observing) => ready.push((system.clone(), observing)),
+            Err(why) => skipped.push(Skipped { system: system.to_string(), name: None, why }),
+        }
+    }
+    (ready.iter().map(|(system, _)| system.clone()).collect(), ready)
 }
 
 fn info(agent: &Agent<'_>) -> SystemInfo {
@@ -222,7 +242,8 @@ impl Turns<'_, '_> {
                     self.step(&format!("{name} on {}, round {}", agent.system(), round + 1));
                     self.hold(agent);
                     let observer = &mut self.observers[at];
-                    let timed = observer.during(agent, |agent| agent.time(name, count, batches));
+                    let timed = observer
+                        .during(agent, Some(name), |agent| agent.time(name, count, batches));
                     match or_skipped(timed, agent, name, skipped)? {
                         Some(times) => sums[at] += fettle_stats::median(&times) / 2.0,
                         None => plan.batches[at] = None,
@@ -262,8 +283,8 @@ impl Turns<'_, '_> {
                 self.step(&format!("{name} on {}, round {}", agents[at].system(), round + 1));
                 self.hold(&agents[at]);
                 let observer = &mut self.observers[at];
-                let ran =
-                    observer.during(&mut agents[at], |agent| run(agent, words, &name, at == 0));
+                let ran = observer
+                    .during(&mut agents[at], None, |agent| run(agent, words, &name, at == 0));
                 match or_skipped(ran, &agents[at], &name, skipped)? {
                     Some((wall, cpu)) => {
                         sums[at].0 += wall / 2.0;
@@ -293,7 +314,7 @@ impl Turns<'_, '_> {
     /// Also what a system has started since the last turn.
     fn hold(&self, agent: &Agent<'_>) {
         if let Some(cpu) = self.held_on {
-            processes::hold(agent.pid(), cpu);
+            processes::hold(agent.pid(), &[cpu]);
         }
     }
 

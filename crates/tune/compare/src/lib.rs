@@ -22,6 +22,7 @@ mod result;
 mod spent;
 mod system;
 mod text;
+mod tracefs;
 mod why;
 
 pub use agent::{Agent, Benchmark, Ran, Stamp};
@@ -39,4 +40,5 @@ pub use spent::{
 };
 pub use system::{Observer, System, Tools};
 pub use text::{text, text_by_system};
+pub use tracefs::Traced;
 pub use why::{Bin, CallOn, Explained, HostCall, Step, StepTime, Why, WhyOptions, why, why_text};

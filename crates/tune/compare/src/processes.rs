@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fettle_types::{Pid, Tid};
@@ -78,11 +79,11 @@ pub(crate) fn processors() -> Vec<u32> {
     (0..CpuSet::count()).filter(may).map(|cpu| cpu as u32).collect()
 }
 
-/// Holds all threads of a process, and of all that descend from it, on a processor; those that they start
+/// Holds all threads of a process, and of all that descend from it, on some processors; those that they start
 /// later, too.
-pub(crate) fn hold(pid: Pid, cpu: u32) {
+pub(crate) fn hold(pid: Pid, cpus: &[u32]) {
     let mut set = CpuSet::new();
-    if set.set(cpu as usize).is_err() {
+    if cpus.is_empty() || cpus.iter().any(|cpu| set.set(*cpu as usize).is_err()) {
         return;
     }
     for tid in tree(pid).into_iter().flat_map(threads) {
@@ -96,6 +97,24 @@ pub(crate) fn threads(pid: Pid) -> Vec<Tid> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let number = |name: std::ffi::OsString| name.to_str()?.parse().ok();
     threads.flatten().filter_map(|thread| number(thread.file_name())).collect()
+}
+
+/// The file that a process has mapped at an address, and which of its bytes lies there.
+pub(crate) fn mapped(pid: Pid, address: u64) -> Option<(PathBuf, u64)> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    maps.lines().find_map(|line| mapped_by(line, address))
+}
+
+/// The same by one line of `/proc/PID/maps`.
+fn mapped_by(line: &str, address: u64) -> Option<(PathBuf, u64)> {
+    let mut words = line.split_ascii_whitespace();
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (begin, end) = words.next()?.split_once('-')?;
+    let (begin, end) = (number(begin)?, number(end)?);
+    let offset = number(words.nth(1)?)?;
+    let path = words.nth(2).filter(|path| path.starts_with('/'))?;
+    let is_in = (begin..end).contains(&address);
+    is_in.then(|| (PathBuf::from(path), address - begin + offset))
 }
 
 /// Descendants of this process that come to it while a value of this type lives end with it: orphans of
@@ -163,6 +182,16 @@ fn rustix_pid(pid: Pid) -> Option<rustix::process::Pid> {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_line_says_what_is_mapped() {
+        let line = "00401000-0044f000 r-xp 00001000 fe:00 1234                   /tmp/fettle-bench";
+        let found = mapped_by(line, 0x402010).unwrap();
+        assert_eq!((found.0.to_str().unwrap(), found.1), ("/tmp/fettle-bench", 0x2010));
+        assert!(mapped_by(line, 0x44f000).is_none());
+        let anonymous = "7f0000000000-7f0000001000 rw-p 00000000 00:00 0";
+        assert!(mapped_by(anonymous, 0x7f0000000000).is_none());
+    }
 
     #[test]
     fn a_tree_is_found_timed_and_ended() {

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use crate::error::CompareError;
 use crate::folder::Folder;
+use crate::tracefs::Traced;
 
 /// Something that offers Linux's calls to programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub enum System {
     /// What a command makes of the program that is put behind it.
     Command(String),
     /// The same, under another name.
-    Named(&'static str, String),
+    Named(String, String),
     /// This kernel, with programs in it that observe the system's processes.
     Observed(Observer),
 }
@@ -32,6 +33,10 @@ pub enum Observer {
     Calls,
     /// Record the kernel's events.
     Events,
+    /// Count how often a function of the program's is executed: a uprobe.
+    Uprobe,
+    /// Record something by the kernel's own tracing.
+    Ftrace(Traced),
 }
 
 /// The programs that start systems.
@@ -90,6 +95,13 @@ impl fmt::Display for System {
             System::Named(name, _) => f.write_str(name),
             System::Observed(Observer::Calls) => f.write_str("calls counted"),
             System::Observed(Observer::Events) => f.write_str("kernel events"),
+            System::Observed(Observer::Uprobe) => f.write_str("uprobe counted"),
+            System::Observed(Observer::Ftrace(traced)) => f.write_str(match traced {
+                Traced::Uprobe => "ftrace uprobe",
+                Traced::Calls => "ftrace calls",
+                Traced::Function => "ftrace function",
+                Traced::Kprobe => "ftrace kprobe",
+            }),
             System::Command(command) if command.chars().count() <= NAME_MAX => f.write_str(command),
             System::Command(command) => {
                 let begin: String = command.chars().take(NAME_MAX - 1).collect();

@@ -66,9 +66,15 @@ pub fn text_by_system(comparison: &Comparison, terminal: Terminal) -> String {
             });
             table.row(cells.chain([system.name.clone()]));
         }
+        // What could not be had at all is a row, too.
+        for missing in comparison.skipped.iter().filter(|skipped| skipped.name.is_none()) {
+            let cells = loaded.rows.iter().flat_map(|_| ["-", "", ""].map(str::to_owned));
+            table.row(cells.chain([format!("{}: {}", missing.system, missing.why)]));
+        }
         table.render(terminal, &mut out);
     }
-    skipped(&comparison.skipped, &mut out);
+    let others = comparison.skipped.iter().filter(|skipped| skipped.name.is_some());
+    skipped(&others.cloned().collect::<Vec<_>>(), &mut out);
     out
 }
 
@@ -236,8 +242,15 @@ mod tests {
         let shown = text(&comparison, Terminal::default());
         assert!(shown.contains(" ×13.0  [13.0–13.0]"), "{shown}");
         assert!(shown.contains("not measured on b: null, stat: no such call"), "{shown}");
+        let mut comparison = comparison;
+        comparison.skipped.push(Skipped {
+            system: "kprobe".into(),
+            name: None,
+            why: "this kernel has none".into(),
+        });
         let by_system = text_by_system(&comparison, Terminal::default());
         assert!(by_system.contains("1.30 µs  ×13.0"), "{by_system}");
+        assert!(by_system.contains("kprobe: this kernel has none\n"), "{by_system}");
         assert!(shown.contains("8 rounds, each with two turns of 20.0 ms"), "{shown}");
     }
 }

@@ -231,7 +231,7 @@ fn keep_argument(c: &mut Code, n: usize) {
     keep_fd(c, FD, R1);
 }
 
-/// A system call begins or ends: which, and nothing else of it.
+/// A system call begins or ends: which, and its first argument; nothing else of it.
 pub fn number(env: &Env, begins: bool) -> Vec<Insn> {
     let mut c = Code::new(env);
     let out = c.out;
@@ -240,6 +240,8 @@ pub fn number(env: &Env, begins: bool) -> Vec<Insn> {
     c.record(Kind::Call, u16::from(begins), out);
     c.direct(R1, R7, env.fields.regs_number);
     c.number(R1);
+    c.direct(R1, R7, env.fields.regs_0);
+    c.word(0, R1);
     c.submit();
     c.finish()
 }

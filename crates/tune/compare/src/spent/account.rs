@@ -10,6 +10,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Serialize, Serializer};
 
+use super::records::{Cost, Records};
+
+/// Requests to `ptrace` by which a thread goes on until it is about to enter the kernel with a call, which the
+/// tracer then serves (`PTRACE_SYSEMU`, `PTRACE_SYSEMU_SINGLESTEP`).
+const SERVE_CALLS: [u32; 2] = [31, 32];
+/// Those by which it goes on for the tracer's own ends, or enters its call (`PTRACE_CONT`, `PTRACE_SINGLESTEP`,
+/// `PTRACE_SYSCALL`).
+const GO_ON: [u32; 3] = [7, 9, 24];
+
 /// `wait4`, which our program in the system makes itself to wait for the user's.
 const WAIT4: u32 = 61;
 
@@ -33,6 +42,8 @@ pub(super) enum What {
     Switch { next: Option<u32>, out: Option<Out> },
     /// A system call begins.
     Begin(u32),
+    /// It is `ptrace`, which is asked for that.
+    Asked(u32),
     /// It ends.
     End,
     /// A thread is made.
@@ -125,7 +136,9 @@ pub(super) struct OfHost {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Spent {
     pub(super) time: BTreeMap<(Doing, Who), f64>,
-    /// Calls of the program, by number, where this kernel serves them.
+    /// Records that were written meanwhile.
+    pub(super) records: BTreeMap<(Doing, Who), Records>,
+    /// Calls of the program, by number.
     pub(super) calls: BTreeMap<u32, f64>,
     /// Calls of this kernel that the system made, by number.
     pub(super) host: BTreeMap<u32, OfHost>,
@@ -137,6 +150,40 @@ impl Spent {
     /// All of the time.
     pub(super) fn total(&self) -> f64 {
         self.time.values().sum()
+    }
+
+    /// The time of each step without what observing took. Where a step has more records than time, the rest is
+    /// taken from the program's other steps: a record that ends one step delays the next.
+    pub(super) fn without(&self, cost: Cost) -> BTreeMap<(Doing, Who), f64> {
+        let mut left = BTreeMap::new();
+        let mut over = 0.0;
+        for (step, ns) in &self.time {
+            let taken = cost.of(self.records.get(step).copied().unwrap_or_default());
+            over += (taken - ns).max(0.0);
+            left.insert(*step, (ns - taken).max(0.0));
+        }
+        let all: f64 = left.values().sum();
+        let share = if all > 0.0 { (1.0 - over / all).max(0.0) } else { 1.0 };
+        left.values_mut().for_each(|ns| *ns *= share);
+        left
+    }
+}
+
+/// How many records of each kind those entries were.
+pub(super) fn records(entries: &[Entry]) -> Records {
+    let mut all = Records::default();
+    for kind in entries.iter().filter_map(|entry| kind_of(&entry.what)) {
+        all[kind] += 1.0;
+    }
+    all
+}
+
+/// Which kind of record it was; what goes with another one was none.
+fn kind_of(what: &What) -> Option<usize> {
+    match what {
+        What::Begin(_) | What::End => Some(0),
+        What::Asked(_) => None,
+        _ => Some(1),
     }
 }
 
@@ -157,6 +204,10 @@ struct Thread {
     doing: Doing,
     /// In a call of this kernel.
     entered: Option<u32>,
+    /// In `ptrace`, by which another thread is to go on in that way.
+    asked: Option<u32>,
+    /// How its tracer has let it go on, since it has stopped last.
+    resumed: Option<u32>,
     keeps: bool,
     gone: bool,
 }
@@ -283,11 +334,8 @@ impl State {
         self.threads.get(&task).is_some_and(|thread| self.program.contains(&thread.process))
     }
 
-    /// Time passes.
-    fn pass(&mut self, ns: f64) {
-        if ns <= 0.0 {
-            return;
-        }
+    /// What goes on now: what the program does, who runs, and which of those are the system's.
+    fn now(&self) -> (Vec<Doing>, Who, Vec<u32>) {
         let (own, others): (Vec<u32>, Vec<u32>) =
             self.running.values().copied().partition(|task| self.is_programs(*task));
         let who = match (own.is_empty(), others.is_empty()) {
@@ -298,11 +346,21 @@ impl State {
             (true, true) => Who::Ready,
         };
         let doing = |task: &u32| self.threads.get(task).map_or(Doing::Code, |thread| thread.doing);
-        let activities: Vec<Doing> = match own.is_empty() {
+        let activities = match own.is_empty() {
             // What was stopped last is what all wait for.
             true => vec![self.stopped.last().map_or(Doing::Code, doing)],
             false => own.iter().map(doing).collect(),
         };
+        (activities, who, others)
+    }
+
+    /// Time passes.
+    fn pass(&mut self, ns: f64) {
+        if ns <= 0.0 {
+            return;
+        }
+        let (activities, who, others) = self.now();
+        let own_runs = matches!(who, Who::Program | Who::Both);
         for doing in &activities {
             *self.spent.time.entry((*doing, who)).or_default() += ns / activities.len() as f64;
         }
@@ -312,20 +370,40 @@ impl State {
             };
             let host = self.spent.host.entry(call).or_default();
             host.running_ns += ns;
-            host.alone_ns += if own.is_empty() { ns / others.len() as f64 } else { 0.0 };
+            host.alone_ns += if own_runs { 0.0 } else { ns / others.len() as f64 };
         }
     }
 
-    /// Counts calls.
+    /// Counts calls, and what was recorded.
     fn count(&mut self, entry: &Entry) {
+        if let Some(kind) = kind_of(&entry.what) {
+            let (activities, who, _) = self.now();
+            for doing in &activities {
+                let records = self.spent.records.entry((*doing, who)).or_default();
+                records[kind] += 1.0 / activities.len() as f64;
+            }
+        }
         let own = self.is_programs(entry.task);
         match entry.what {
+            What::Switch { out: Some(out), .. } if own => {
+                if let Some(call) = self.served(entry.task, out) {
+                    *self.spent.calls.entry(call).or_default() += 1.0;
+                }
+            }
             What::Begin(call) if !own => self.spent.host.entry(call).or_default().count += 1.0,
             What::Begin(call) if !self.serves => {
                 *self.spent.calls.entry(call).or_default() += 1.0;
             }
             _ => {}
         }
+    }
+
+    /// The call of the program's that its tracer is about to serve, if that is why the thread stops.
+    fn served(&self, task: u32, out: Out) -> Option<u32> {
+        let thread = self.threads.get(&task)?;
+        let is_served = thread.resumed.is_some_and(|request| SERVE_CALLS.contains(&request));
+        let stops = !out.ready && thread.entered.is_none() && !thread.gone;
+        out.call.filter(|_| self.serves && is_served && stops)
     }
 
     fn take(&mut self, entry: &Entry, halt: Halt) {
@@ -340,14 +418,18 @@ impl State {
                 let is_errand = self.serves && self.is_programs(entry.task);
                 let thread = self.thread(entry.task, entry.process);
                 thread.entered = Some(call);
+                thread.asked = None;
                 if !is_errand {
                     thread.doing = Doing::Call(call);
                 }
             }
+            What::Asked(request) => {
+                self.thread(entry.task, entry.process).asked = Some(request);
+            }
             What::End => {
                 let is_errand = self.serves && self.is_programs(entry.task);
                 let thread = self.thread(entry.task, entry.process);
-                thread.entered = None;
+                (thread.entered, thread.asked) = (None, None);
                 if !is_errand {
                     thread.doing = Doing::Code;
                 }
@@ -363,6 +445,13 @@ impl State {
             }
             What::Gone => self.thread(entry.task, entry.process).gone = true,
             What::Woken(task) => {
+                // By a tracer, which lets it go on.
+                let asked = self.threads.get(&entry.task).and_then(|thread| thread.asked);
+                let goes_on = asked
+                    .filter(|request| SERVE_CALLS.contains(request) || GO_ON.contains(request));
+                if let (Some(request), Some(thread)) = (goes_on, self.threads.get_mut(&task)) {
+                    thread.resumed = Some(request);
+                }
                 if self.threads.get(&task).is_some_and(|thread| !thread.gone)
                     && !self.running.values().any(|running| *running == task)
                 {
@@ -385,7 +474,11 @@ impl State {
         if out.ready || thread.entered.is_some() {
             thread.keeps = true;
         } else {
-            let is_errand = serves && (halt.enters || halt.after_call);
+            // How it was let go on says it, where that was seen.
+            let is_errand = match thread.resumed.take().filter(|_| serves) {
+                Some(request) => !SERVE_CALLS.contains(&request),
+                None => serves && (halt.enters || halt.after_call),
+            };
             thread.keeps = halt.enters || (serves && halt.leads);
             if !is_errand || thread.doing == Doing::Code {
                 thread.doing = out.call.map_or(Doing::Fault, Doing::Call);
@@ -423,7 +516,16 @@ impl State {
 
 impl Thread {
     fn new(process: u32) -> Thread {
-        Thread { process, doing: Doing::Code, entered: None, keeps: false, gone: false }
+        let doing = Doing::Code;
+        Thread {
+            process,
+            doing,
+            entered: None,
+            asked: None,
+            resumed: None,
+            keeps: false,
+            gone: false,
+        }
     }
 }
 
@@ -480,6 +582,14 @@ mod tests {
         assert_eq!(time(Doing::Call(READ), Who::Ready), 5.0);
         assert_eq!(time(Doing::Call(WAIT4), Who::Program), 12.0);
         assert_eq!((found.total(), found.calls[&READ]), (100.0, 1.0));
+        // Two calls begin and end, and seven other things happen: the first switch was before the run.
+        let records: [f64; 2] =
+            found.records.values().fold([0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
+        assert_eq!(records, [4.0, 7.0]);
+        let cost = Cost { of_call_ns: 2.0, other_ns: 1.0 };
+        let left = found.without(cost);
+        assert!((left.values().sum::<f64>() - 85.0).abs() < 1e-9, "{left:?}");
+        assert_eq!(left[&(Doing::Call(READ), Who::Blocked)], 20.0 - 1.0);
         assert_eq!(account(&entries, &before(None), 1, [100.0, 200.0]), None);
     }
 
@@ -508,5 +618,45 @@ mod tests {
         assert_eq!(time(Doing::Fault, Who::System), 10.0);
         assert_eq!(found.total(), 100.0);
         assert_eq!(found.host[&WAIT4].count, 1.0);
+        assert_eq!(found.calls, BTreeMap::new());
+    }
+
+    #[test]
+    fn calls_are_counted_by_how_a_tracer_lets_its_thread_go_on() {
+        const PTRACE: u32 = 101;
+        let [serve, go_on] = [SERVE_CALLS[0], GO_ON[0]];
+        let resume = |time_ns: u64, request: u32| {
+            [
+                entry(time_ns, TRACER, What::Begin(PTRACE)),
+                entry(time_ns, TRACER, What::Asked(request)),
+                entry(time_ns + 1, TRACER, What::Woken(AGENT)),
+                entry(time_ns + 2, TRACER, What::End),
+            ]
+        };
+        let mut entries = vec![switch(90, 0, None, AGENT), switch(101, AGENT, Some(None), TRACER)];
+        // A call that is served; in between the thread maps memory for the tracer, by the same call.
+        entries.extend(resume(105, serve));
+        entries.push(switch(110, TRACER, Some(Some(WAIT4)), AGENT));
+        entries.push(switch(120, AGENT, Some(Some(MMAP)), TRACER));
+        entries.extend(resume(125, go_on));
+        entries.push(switch(130, TRACER, Some(Some(WAIT4)), AGENT));
+        entries.extend([entry(132, AGENT, What::Begin(MMAP)), entry(134, AGENT, What::End)]);
+        entries.push(switch(140, AGENT, Some(Some(MMAP)), TRACER));
+        // The next one, then a fault.
+        entries.extend(resume(145, serve));
+        entries.push(switch(150, TRACER, Some(Some(WAIT4)), AGENT));
+        // The kernel reports the end of what the thread did not enter.
+        entries.push(entry(151, AGENT, What::End));
+        entries.push(switch(160, AGENT, Some(Some(READ)), TRACER));
+        entries.extend(resume(165, serve));
+        entries.push(switch(170, TRACER, Some(Some(WAIT4)), AGENT));
+        entries.push(switch(180, AGENT, Some(None), TRACER));
+        let found = account(&entries, &before(Some(TRACER)), 0, [100.0, 200.0]).unwrap();
+        assert_eq!(found.calls, BTreeMap::from([(READ, 1.0), (MMAP, 1.0)]));
+        let time = |doing, who| found.time.get(&(doing, who)).copied().unwrap_or(0.0);
+        // 120 to 130 and 140 to 150; that itself is the program's thread's.
+        assert_eq!(time(Doing::Call(MMAP), Who::System), 20.0);
+        assert_eq!(time(Doing::Call(MMAP), Who::Program), 10.0);
+        assert_eq!(time(Doing::Call(READ), Who::System), 10.0);
     }
 }

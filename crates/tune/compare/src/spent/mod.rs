@@ -5,10 +5,14 @@
 //! after it has ended. So a run is divided by what the program is doing and who runs for it (`account.rs`),
 //! in times that add up to the run's.
 //!
-//! Runs are recorded and not recorded in turn. What the recorded ones take longer is a row of its own.
+//! Runs are recorded and not recorded in turn. What observing takes is measured on each system in between
+//! (`cost.rs`), and subtracted from the steps where the records were written. So the steps of observed runs can be
+//! held against the time of runs that were not observed.
 
 mod account;
+mod cost;
 mod record;
+mod records;
 mod text;
 
 use std::collections::BTreeMap;
@@ -29,6 +33,7 @@ use crate::system::{System, Tools};
 use crate::why::{trimmed, with_native};
 pub use account::{Doing, Who};
 use account::{Spent, account, call_name};
+use cost::Weighed;
 use record::Recorder;
 pub use text::spent_text;
 
@@ -72,8 +77,13 @@ pub struct SpentOn {
     pub ns: f64,
     /// Their ratio to this kernel, round by round; not of this kernel itself.
     pub ratio: Option<Interval>,
-    /// Of observed runs. The times of [`SpentOn::calls`] add up to it.
+    /// Of observed runs.
     pub observed_ns: f64,
+    /// What observing takes of that, by what records take on this system. The times of [`SpentOn::calls`] are
+    /// without it.
+    pub observing_ns: f64,
+    /// What a record takes: of a system call that begins or ends, and of anything else.
+    pub record_ns: [f64; 2],
     /// Whether the system serves the program's calls, rather than this kernel.
     pub serves: bool,
     /// By what the program was doing, the costliest first.
@@ -109,6 +119,16 @@ pub struct HostCalls {
 }
 
 impl SpentOn {
+    /// What the steps add up to.
+    pub fn sum(&self) -> f64 {
+        self.observed_ns - self.observing_ns
+    }
+
+    /// How far that is from the time that was measured without observation, as a share of it.
+    pub fn off(&self) -> f64 {
+        self.sum() / self.ns - 1.0
+    }
+
     /// The time that someone ran, whatever the program was doing.
     pub fn by(&self, who: Who) -> f64 {
         self.calls.iter().filter_map(|call| call.by.get(&who)).sum()
@@ -152,7 +172,9 @@ pub fn spent(
     let anchor = agents[0].clock()?;
     let name = command(&options.program);
     let mut found: Vec<Option<Runs>> = agents.iter().map(|_| Some(Runs::default())).collect();
-    let held_on = processes::processors().last().copied().filter(|_| options.hold);
+    let all_processors = processes::processors();
+    let held_on = all_processors.last().copied().filter(|_| options.hold);
+    let processors = held_on.map_or(all_processors, |cpu| vec![cpu]);
     let (mut done, all) = (0, 2 * agents.len() * options.rounds);
     for round in 0..options.rounds {
         // There without observation, and back with it; the other way round in every other round.
@@ -161,15 +183,16 @@ pub fn spent(
             let what = format!("{name} on {}, round {}", agents[at].system(), round + 1);
             progress(&Progress { what: &what, done, all });
             done += 1;
-            if let Some(cpu) = held_on {
-                processes::hold(agents[at].pid(), cpu);
-            }
+            processes::hold(agents[at].pid(), &processors);
             let subject = (&options.program[..], &name[..]);
             let is_plain = (turn < agents.len()) == round.is_multiple_of(2);
             let ran = match is_plain {
                 true => run_well(&mut agents[at], subject.0, subject.1, at == 0)
                     .map(|ran| runs.plain.push(ran.wall_ns)),
-                false => observed(&mut agents, at, &mut recorder, anchor, subject)
+                false => runs
+                    .weighed
+                    .turn(&mut agents[at], &mut recorder, &processors)
+                    .and_then(|()| observed(&mut agents, at, &mut recorder, anchor, subject))
                     .map(|spent| runs.observed.push(spent)),
             };
             if or_skipped(ran, &agents[at], &name, &mut skipped)?.is_none() {
@@ -217,6 +240,7 @@ fn observed(
 struct Runs {
     plain: Vec<f64>,
     observed: Vec<Spent>,
+    weighed: Weighed,
 }
 
 impl Runs {
@@ -231,10 +255,12 @@ impl Runs {
         self.observed.sort_by(|a, b| a.total().total_cmp(&b.total()));
         let runs = trimmed(&self.observed);
         let number = runs.len() as f64;
+        let cost = self.weighed.cost();
         let mut calls: BTreeMap<Doing, CallSpent> = BTreeMap::new();
         let mut host: BTreeMap<u32, HostCalls> = BTreeMap::new();
         for run in runs {
-            for (&(doing, who), ns) in &run.time {
+            for (step, ns) in run.without(cost) {
+                let (doing, who) = step;
                 let call = calls.entry(doing).or_insert_with(|| CallSpent::of(doing));
                 call.ns += ns / number;
                 *call.by.entry(who).or_default() += ns / number;
@@ -251,6 +277,7 @@ impl Runs {
                 host.alone_ns += of.alone_ns / number;
             }
         }
+        let observed_ns = runs.iter().map(Spent::total).sum::<f64>() / number;
         let mut calls: Vec<CallSpent> = calls.into_values().collect();
         calls.sort_by(|a, b| b.ns.total_cmp(&a.ns));
         let mut host_calls: Vec<HostCalls> = host.into_values().collect();
@@ -259,7 +286,9 @@ impl Runs {
             system,
             ns: plain.iter().sum::<f64>() / plain.len().max(1) as f64,
             ratio,
-            observed_ns: calls.iter().map(|call| call.ns).sum(),
+            observed_ns,
+            observing_ns: observed_ns - calls.iter().map(|call| call.ns).sum::<f64>(),
+            record_ns: [cost.of_call_ns, cost.other_ns],
             serves: runs.first()?.serves,
             calls,
             host_calls,

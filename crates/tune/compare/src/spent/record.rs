@@ -18,6 +18,8 @@ const RING: u32 = 32 << 20;
 const PERIOD: Duration = Duration::from_millis(5);
 /// Most entries of a run.
 const MOST: usize = 10_000_000;
+/// The number of `ptrace`.
+const PTRACE: u32 = 101;
 /// Flags of a switch: the thread before could go on, is observed; the one after is.
 const READY: u16 = 1;
 const BEFORE: u16 = 2;
@@ -81,13 +83,25 @@ impl Recorder {
     fn drain(&mut self, entries: &mut Vec<Entry>) {
         let drained: Result<usize, Infallible> = self.capture.drain(|cpu, bytes| {
             for range in ring::records(bytes) {
-                let entry = raw::Record::read(&bytes[range]).and_then(|record| read(cpu, &record));
-                entries.extend(entry.filter(|_| entries.len() < MOST));
+                let Some(record) = raw::Record::read(&bytes[range]) else { continue };
+                let read = [read(cpu, &record), asked(cpu, &record)];
+                let room = MOST.saturating_sub(entries.len());
+                entries.extend(read.into_iter().flatten().take(room));
             }
             Ok(())
         });
         let Ok(_) = drained;
     }
+}
+
+/// What `ptrace` is asked for, by a call that begins.
+fn asked(cpu: u32, raw: &raw::Record<'_>) -> Option<Entry> {
+    let is_ptrace = raw.kind == Kind::Call && raw.flags != 0 && raw.number == PTRACE;
+    let (time_ns, task, process) = (raw.time_ns, raw.tid, raw.pid);
+    is_ptrace.then(|| {
+        let what = What::Asked(raw.word(0) as u32);
+        Entry { time_ns, cpu, task, process, what }
+    })
 }
 
 fn read(cpu: u32, raw: &raw::Record<'_>) -> Option<Entry> {

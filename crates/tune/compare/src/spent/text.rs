@@ -68,9 +68,14 @@ fn steps(native: &SpentOn, others: &[SpentOn], terminal: Terminal, out: &mut Str
     for (who, what) in WHO {
         row(what, &|on| on.by(who));
     }
-    row("sum of the steps", &|on| on.observed_ns);
-    row("not attributed: what observing takes", &|on| on.ns - on.observed_ns);
+    row("sum of the steps", &SpentOn::sum);
     row("measured, not observed", &|on| on.ns);
+    row("what observing takes, measured, which the steps are without", &|on| on.observing_ns);
+    let off = |on: &SpentOn| format!("{:+.1} %", on.off() * 100.0);
+    let mut cells = vec![off(native)];
+    cells.extend(others.iter().flat_map(|system| [off(system), String::new()]));
+    cells.push("the steps' sum, over what was measured".to_owned());
+    table.row(cells);
     let mut cells = vec![String::new()];
     for found in others.iter().map(|system| system.ratio) {
         cells.push(found.map_or(String::new(), |found| ratio(found.value)));
@@ -141,7 +146,7 @@ fn of_program(system: &SpentOn, most: usize, terminal: Terminal, out: &mut Strin
     let columns = [column("time"), column("%"), column("calls"), column("each")];
     let mut table = Table::new(&columns, "step, and who runs meanwhile");
     for call in system.calls.iter().take(most) {
-        let share = format!("{:.1}", call.ns / system.observed_ns * 100.0);
+        let share = format!("{:.1}", call.ns / system.sum() * 100.0);
         let [count, each] = match call.count {
             Some(_) => counted(Some(call)),
             None => [String::new(), String::new()],

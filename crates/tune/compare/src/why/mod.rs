@@ -314,7 +314,7 @@ impl Session<'_, '_> {
         let agent = &mut self.agents[system];
         // Also what was started since the last turn.
         if let Some(cpu) = self.held_on {
-            processes::hold(agent.pid(), cpu);
+            processes::hold(agent.pid(), &[cpu]);
         }
         let plain = agent.stamps(name, count as usize)?;
         let pid = agent.pid();
