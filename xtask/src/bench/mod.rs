@@ -12,8 +12,10 @@ pub mod lift;
 pub mod locks;
 pub mod machine;
 pub mod measure;
+pub mod misses;
 mod peers;
 pub mod probe;
+pub mod probes;
 pub mod programs;
 pub mod rpc;
 pub mod sample;
@@ -29,6 +31,10 @@ pub mod watch;
 pub enum Bench {
     /// What probes cost, next to what other tools' probes cost, in one interleaved run
     Probe(probe::Options),
+    /// What it costs a program that its calls are observed, by each means, here and in a guest
+    Probes(probes::Options),
+    /// What a system call misses in modelled caches and TLBs, natively and on a User-Mode Linux, in a guest
+    Misses(misses::Options),
     /// How well sampled times agree with full timing
     Sample(sample::Options),
     /// How fast programs are lifted, and how much of them
@@ -65,6 +71,8 @@ pub enum Bench {
 pub fn run(which: &Bench) -> Result<bool> {
     match which {
         Bench::Probe(options) => probe::run(options),
+        Bench::Probes(options) => probes::run(options),
+        Bench::Misses(options) => misses::run(options),
         Bench::Sample(options) => sample::run(options),
         Bench::Lift(options) => lift::run(options),
         Bench::Import(options) => import::run(options),

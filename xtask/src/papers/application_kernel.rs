@@ -13,6 +13,7 @@ use crate::{apt, proc, repo};
 
 pub const PAPER: Paper = Paper {
     name: "application-kernel",
+    page: "application-kernel",
     title: "The application kernel (2006)",
     tables: |sources| {
         let measured = measure(sources);

@@ -14,6 +14,7 @@ use crate::{proc, repo};
 
 pub const PAPER: Paper = Paper {
     name: "cibyl",
+    page: "cibyl",
     title: "Cibyl: MIPS executables on a JVM (2008)",
     tables: |sources| vec![sizes(sources), java(sources), native(sources), types(sources)],
     missing: &[

@@ -10,6 +10,7 @@ use super::table::{Row, Table, Value};
 
 pub const PAPER: Paper = Paper {
     name: "lopi",
+    page: "lopi",
     title: "LOPI: low-perturbation binary instrumentation (2008)",
     tables: |sources| vec![overhead(sources)],
     missing: &[

@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let mut whole = true;
     for paper in PAPERS.iter().filter(wanted) {
         println!("== {}", paper.title);
-        let mut tables = Vec::new();
+        let (mut tables, mut missed) = (Vec::new(), Vec::new());
         for table in (paper.tables)(&sources) {
             match table {
                 Ok(table) => {
@@ -75,11 +75,12 @@ pub fn run(options: &Options) -> Result<bool> {
                 }
                 Err(error) => {
                     println!("not measured: {error:#}");
+                    missed.push(format!("{error:#}"));
                     whole = false;
                 }
             }
         }
-        page::write(&folder, paper.name, paper.title, (&tables, paper.missing), &sources)?;
+        page::write(&folder, paper, &tables, &missed, &sources)?;
     }
     println!("pages: {}", folder.display());
     Ok(whole)

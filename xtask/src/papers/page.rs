@@ -6,18 +6,21 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::paper::Paper;
 use super::sources::Sources;
 use super::table::{Row, Table};
 use crate::proc;
 
 /// Writes the page, and a plot for each table.
+/// `missed` are reasons of what could not be measured this time.
 pub fn write(
     folder: &Path,
-    name: &str,
-    title: &str,
-    (tables, missing): (&[Table], &[(&str, &str)]),
+    paper: &Paper,
+    tables: &[Table],
+    missed: &[String],
     sources: &Sources,
 ) -> Result<()> {
+    let Paper { name, page, title, missing, .. } = paper;
     let machine = sources.machine();
     let date = proc::output_of(Command::new("date").args(["-u", "+%F"]))?;
     let mut text = format!(
@@ -38,19 +41,23 @@ pub fn write(
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
             .collect();
-        let file = format!("{name}-{short}.svg");
+        let file = format!("{page}-{short}.svg");
         if let Some(svg) = plot(&table.rows) {
             std::fs::write(folder.join(&file), svg)?;
             let _ = writeln!(text, "\n![{}]({file})", table.name);
         }
     }
-    if !missing.is_empty() {
+    if !missing.is_empty() || !missed.is_empty() {
         text.push_str("\n## Not measured\n\n| | why |\n|---|---|\n");
-        for (what, why) in missing {
+        for (what, why) in *missing {
             let _ = writeln!(text, "| {what} | {why} |");
         }
+        // The cause, not all that a program has said.
+        for why in missed.iter().filter_map(|why| why.lines().next()) {
+            let _ = writeln!(text, "| this time | {} |", why.replace('|', "/"));
+        }
     }
-    std::fs::write(folder.join(format!("{name}.md")), text)?;
+    std::fs::write(folder.join(format!("{page}.md")), text)?;
     Ok(())
 }
 

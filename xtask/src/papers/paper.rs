@@ -7,8 +7,10 @@ use super::table::Table;
 
 /// A paper.
 pub struct Paper {
-    /// Its name on the command line, and its page's.
+    /// Its name on the command line.
     pub name: &'static str,
+    /// Its page's.
+    pub page: &'static str,
     /// Its title.
     pub title: &'static str,
     /// Measures its tables.

@@ -9,6 +9,7 @@ use crate::bench::kernel_tune::Counts;
 
 pub const PAPER: Paper = Paper {
     name: "positioning",
+    page: "positioning",
     title: "Run-time code positioning (2001)",
     tables: |sources| vec![map(sources), group(sources), gained(sources), speed(sources)],
     missing: &[

@@ -1,35 +1,47 @@
 //! B. Döbel, *Request tracking in DROPS*, 2006: chapter 5.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value as Json;
 
 use super::paper::Paper;
-use super::sources::{Sources, ratio};
+use super::sources::{Sources, ratio, ratio_to};
 use super::table::{Row, Table, Value};
+use crate::bench::{misses, probes};
 
 pub const PAPER: Paper = Paper {
     name: "requests",
+    page: "request-tracking",
     title: "Request tracking in DROPS (2006)",
     tables: |sources| {
-        vec![observing(sources), systems(sources), calls(sources), sizes(sources), making(sources)]
+        vec![
+            observing(sources),
+            means(sources),
+            in_guest(sources),
+            systems(sources),
+            calls(sources),
+            distribution(sources),
+            missed(sources, "Table 5.6", "read", &TABLE_5_6),
+            missed(sources, "Table 5.7", "getppid", &TABLE_5_7),
+            sizes(sources),
+            making(sources),
+        ]
     },
     missing: &[
+        (
+            "Table 5.2",
+            "a hosted kernel with kprobes: User-Mode Linux has none, and gVisor is no Linux",
+        ),
         (
             "Figures 5.1 and 5.2",
             "sizes of messages of a load: the traced stubs write them, no load is chosen yet",
         ),
         (
             "Figures 5.5 and 5.7",
-            "caches and TLBs: this needs a counter of the processor, or a model that is not built yet",
+            "caches and TLBs by size of messages: no counter of the processor is here, and the model of tables 5.6 and 5.7 has no second level",
         ),
         (
             "Table 5.4",
             "the most frequent calls of a load: `fettle record --kernel` has them, no load is chosen yet",
-        ),
-        ("Tables 5.6 and 5.7", "the same as figures 5.5 and 5.7"),
-        (
-            "Figure 5.8",
-            "the distribution of a call's time: `fettle compare --why` has its quantiles only",
         ),
         (
             "Semaphores, communication graph",
@@ -38,28 +50,106 @@ pub const PAPER: Paper = Paper {
     ],
 };
 
-/// Table 5.1: getpid, fork, vfork, execve with a kprobe, over those without.
+/// Table 5.1: what was called, and the paper's time with a kprobe over that without.
+const OBSERVED: [(&str, &str, f64); 4] = [
+    ("null", "getpid", 3.776),
+    ("fork", "fork", 1.014),
+    ("vfork", "vfork", 1.035),
+    ("exec", "execve", 1.028),
+];
+
+/// Table 5.1: getpid, fork, vfork, execve that are observed, over those that are not. The best peer is shown.
 fn observing(sources: &Sources) -> Result<Table> {
-    let report = sources.observing()?;
-    let paper = [
-        ("null", "getpid", 3.776),
-        ("fork", "fork", 1.014),
-        ("vfork", "vfork", 1.035),
-        ("exec", "execve", 1.028),
-    ];
-    let rows = paper.map(|(operation, what, paper)| Row {
-        what: what.to_owned(),
-        paper: Some(paper),
-        ours: ratio(report, operation, "fettle count"),
-        peer: ratio(report, operation, "strace -c").map(|v| ("strace -c".to_owned(), v)),
+    const PEERS: [&str; 5] =
+        ["calls counted", "uprobe counted", "ftrace uprobe", "ftrace calls", "strace -c"];
+    let report = &sources.observing()?["here"];
+    let rows = OBSERVED.map(|(operation, what, paper)| {
+        let peers = PEERS.iter().filter_map(|name| Some((*name, ratio(report, operation, name)?)));
+        let lttng = ratio_to(report, operation, probes::LTTNG, probes::DYNAMIC);
+        let peers = peers.chain(lttng.map(|ratio| (probes::LTTNG, ratio)));
+        let best = peers.min_by(|a, b| a.1.value.total_cmp(&b.1.value));
+        Row {
+            what: what.to_owned(),
+            paper: Some(paper),
+            ours: ratio(report, operation, "fettle count"),
+            peer: best.map(|(name, ratio)| (name.to_owned(), ratio)),
+        }
     });
     Ok(Table {
         name: "Table 5.1",
         about: "The time of a call that is observed, over the same call that is not",
-        note: "The paper's kprobe is in the kernel; ours is a counting probe in the program's function that calls.",
+        note: "The paper's kprobe is in the kernel; ours is a counting probe in the program's function that calls. The peer is the best \
+               of a count of system calls, uprobes, ftrace's tracepoint, LTTng's and `strace`.",
         less_is_better: true,
-        command: format!("fettle {}", sources.observing_command().join(" ")),
+        command: "cargo xtask bench probes".to_owned(),
         rows: rows.into(),
+    })
+}
+
+/// The same by each means.
+fn means(sources: &Sources) -> Result<Table> {
+    let report = &sources.observing()?["here"];
+    let all = [
+        "fettle count",
+        "fettle time",
+        "fettle events",
+        "calls counted",
+        "kernel events",
+        "uprobe counted",
+        "ftrace uprobe",
+        "ftrace calls",
+        "ftrace function",
+        "ftrace kprobe",
+        "strace -c",
+        "strace",
+        probes::LTTNG,
+    ];
+    let rows = all.iter().flat_map(|means| {
+        OBSERVED.map(|(operation, what, paper)| Row {
+            what: format!("{what}, {means}"),
+            paper: Some(paper).filter(|_| means.ends_with("kprobe")),
+            ours: match *means {
+                probes::LTTNG => ratio_to(report, operation, means, probes::DYNAMIC),
+                means => ratio(report, operation, means),
+            },
+            peer: None,
+        })
+    });
+    Ok(Table {
+        name: "Table 5.1, by means",
+        about: "The same by each means",
+        note: "LTTng's program is compiled with a tracepoint, and compared with the same program without. What is not measured, this \
+               machine's kernel lacks or refuses; the next table has it of a guest's.",
+        less_is_better: true,
+        command: "cargo xtask bench probes".to_owned(),
+        rows: rows.collect(),
+    })
+}
+
+/// The same in a guest.
+fn in_guest(sources: &Sources) -> Result<Table> {
+    let report = &sources.observing()?["guest"];
+    if let Some(why) = report["why"].as_str() {
+        bail!("table 5.1 in a guest: {why}");
+    }
+    let all =
+        ["ftrace kprobe", "ftrace function", "ftrace calls", "ftrace uprobe", "calls counted"];
+    let rows = all.iter().flat_map(|means| {
+        OBSERVED.map(|(operation, what, paper)| Row {
+            what: format!("{what}, {means}"),
+            paper: Some(paper).filter(|_| means.ends_with("kprobe")),
+            ours: ratio(report, operation, means),
+            peer: None,
+        })
+    });
+    Ok(Table {
+        name: "Table 5.1, in a guest",
+        about: "Instructions of a call that is observed, over those of the same call that is not, in Debian's kernel",
+        note: "QEMU translates the guest, and its time is its instructions: a trap costs no more than what the kernel executes for it. \
+               The kprobe is where the paper's is, at the kernel's function that serves the call.",
+        less_is_better: true,
+        command: "cargo xtask bench probes".to_owned(),
+        rows: rows.collect(),
     })
 }
 
@@ -109,6 +199,80 @@ fn calls(sources: &Sources) -> Result<Table> {
         &paper,
         ("Table 5.5", "The time of a system call on a hosted Linux, over a native one"),
     )
+}
+
+/// Figure 5.8: the distribution of a read's time, as shares of calls that take so many times the median.
+fn distribution(sources: &Sources) -> Result<Table> {
+    let call = &sources.why()?["calls"][0];
+    let quantiles =
+        ["shortest", "a tenth at most", "nine tenths at most", "99 % at most", "longest"];
+    let on = |system: &Json| {
+        let quantile = |at: usize| system["quantiles_ns"][at].as_f64();
+        let median = quantile(2);
+        let places = [0, 1, 3, 4, 5];
+        let name = system["system"].as_str().unwrap_or_default().to_owned();
+        let row = move |(what, at): (&str, usize)| Row {
+            what: format!("{name}, {what}"),
+            paper: None,
+            ours: quantile(at).zip(median).map(|(time, median)| Value::of(time / median)),
+            peer: None,
+        };
+        quantiles.into_iter().zip(places).map(row).collect::<Vec<_>>()
+    };
+    let systems =
+        [&call["native"]].into_iter().chain(call["systems"].as_array().into_iter().flatten());
+    Ok(Table {
+        name: "Figure 5.8",
+        about: "The distribution of the time of a read of 4 KiB, over its median",
+        note: "The paper draws it, for reads of files on a disk: many short and few long calls, and a peak between. Here files are in \
+               memory; `fettle compare --why read-4k --distribution` prints how many calls took how long.",
+        less_is_better: false,
+        command: format!("fettle {}", sources.why_command().join(" ")),
+        rows: systems.flat_map(on).collect(),
+    })
+}
+
+/// What is missed, natively and on L4Linux, for a call.
+type Missed = [(&'static str, &'static str, [f64; 2]); 4];
+
+const TABLE_5_6: Missed = [
+    ("l1i", "instruction cache", [10_441.0, 12_598.0]),
+    ("l1d", "data cache", [7_677.0, 8_337.0]),
+    ("itlb", "ITLB", [88.0, 973.0]),
+    ("dtlb", "DTLB", [676.0, 1_715.0]),
+];
+/// The paper's numbers are of 100,000 calls.
+const TABLE_5_7: Missed = [
+    ("l1i", "instruction cache", [0.00544, 17.033_32]),
+    ("l1d", "data cache", [0.00286, 4.023_98]),
+    ("itlb", "ITLB", [0.00035, 5.016_79]),
+    ("dtlb", "DTLB", [0.00141, 10.525_2]),
+];
+
+/// Tables 5.6 and 5.7: what a call misses in caches and TLBs.
+fn missed(sources: &Sources, name: &'static str, call: &str, paper: &Missed) -> Result<Table> {
+    let calls = sources.misses()?["calls"].as_array().context("nothing was measured")?;
+    let of = |system: &str, field: &str| {
+        let row = calls.iter().find(|row| row["call"] == call && row["system"] == system)?;
+        row[field].as_f64().map(Value::of)
+    };
+    let rows = paper.iter().flat_map(|(field, what, numbers)| {
+        misses::SYSTEMS.into_iter().zip(numbers).map(move |(system, paper)| Row {
+            what: format!("{what}, {system}"),
+            paper: Some(*paper),
+            ours: of(system, field),
+            peer: None,
+        })
+    });
+    Ok(Table {
+        name,
+        about: "Misses of a system call, on a native and on a hosted Linux",
+        note: "By a model of 32 KiB caches and of TLBs with 64 entries that a switch of address spaces empties, of all that a guest with \
+               one processor executes. Hosted is User-Mode Linux on it; the paper's reads came from a disk, here from memory.",
+        less_is_better: false,
+        command: "cargo xtask bench misses".to_owned(),
+        rows: rows.collect(),
+    })
 }
 
 fn hosted(

@@ -9,6 +9,7 @@ use crate::lab::{self, figures};
 
 pub const PAPER: Paper = Paper {
     name: "smp-port",
+    page: "smp-port",
     title: "Porting a kernel to multiprocessors (2008)",
     tables: |sources| {
         let most = if sources.quick { 2 } else { 8 };

@@ -4,13 +4,13 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value as Json;
 
 use super::table::Value;
 use crate::bench::kernel_tune::{self, root};
 use crate::bench::{self, machine};
-use crate::{proc, repo};
+use crate::repo;
 
 /// A measurement, or why there is none.
 type Measured = OnceCell<std::result::Result<Json, String>>;
@@ -26,6 +26,8 @@ pub struct Sources {
     observing: Measured,
     systems: Measured,
     messages: Measured,
+    misses: Measured,
+    why: Measured,
     probes: Measured,
     jars: Measured,
     tuned: Measured,
@@ -42,6 +44,8 @@ impl Sources {
             observing: OnceCell::new(),
             systems: OnceCell::new(),
             messages: OnceCell::new(),
+            misses: OnceCell::new(),
+            why: OnceCell::new(),
             probes: OnceCell::new(),
             jars: OnceCell::new(),
             tuned: OnceCell::new(),
@@ -56,12 +60,9 @@ impl Sources {
 
     /// What observing calls costs.
     pub fn observing(&self) -> Result<&Json> {
-        once(&self.observing, || self.fettle(&self.observing_command()))
-    }
-
-    /// Its arguments.
-    pub fn observing_command(&self) -> Vec<String> {
-        words(&format!("bench probes --rounds {} --json", self.rounds()))
+        once(&self.observing, || {
+            bench::probes::measure(&bench::probes::Options::of(self.rounds(), &self.fettle))
+        })
     }
 
     /// The systems that start here, the native one first.
@@ -93,6 +94,22 @@ impl Sources {
     /// Its arguments.
     pub fn messages_command(&self) -> Vec<String> {
         words(&format!("bench ipc --rounds {} --json", if self.quick { 1 } else { 5 }))
+    }
+
+    /// What calls miss in modelled caches and TLBs.
+    pub fn misses(&self) -> Result<&Json> {
+        once(&self.misses, || bench::misses::measure(&bench::misses::Options::usual()))
+    }
+
+    /// Where the time of a read goes, and how it is distributed.
+    pub fn why(&self) -> Result<&Json> {
+        once(&self.why, || self.fettle(&self.why_command()))
+    }
+
+    /// Its arguments.
+    pub fn why_command(&self) -> Vec<String> {
+        let main = self.hosts().get(1).copied().unwrap_or("native");
+        words(&format!("compare --on {main} --why read-4k --rounds {} --json", self.rounds()))
     }
 
     /// What probes cost programs.
@@ -131,15 +148,23 @@ impl Sources {
     /// Running programs with their code laid out anew.
     pub fn tuned(&self) -> Result<&Json> {
         once(&self.tuned, || {
-            let options = bench::tune::Options::some(&self.fettle);
+            let options = bench::tune::Options::some(&self.fettle, self.quick);
             bench::tune::run(&options)?;
             read(&repo::target().join("bench/tune/tune.json"))
         })
     }
 
     fn fettle(&self, arguments: &[String]) -> Result<Json> {
-        let text = proc::output_of(Command::new(&self.fettle).args(arguments))?;
-        serde_json::from_str(&text).with_context(|| arguments.join(" "))
+        let output = Command::new(&self.fettle).args(arguments).output()?;
+        // 1: with something left out, which the result lists.
+        ensure!(
+            matches!(output.status.code(), Some(0 | 1)),
+            "fettle {}: {}\n{}",
+            arguments.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        serde_json::from_slice(&output.stdout).with_context(|| arguments.join(" "))
     }
 
     /// The machine.
@@ -161,6 +186,21 @@ fn words(text: &str) -> Vec<String> {
 fn read(path: &Path) -> Result<Json> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     Ok(serde_json::from_str(&text)?)
+}
+
+/// Of the same: the ratio of an operation on a system to another one, round by round.
+pub fn ratio_to(report: &Json, operation: &str, system: &str, base: &str) -> Option<Value> {
+    let systems = report["systems"].as_array()?;
+    let rows = report["loads"][0]["rows"].as_array()?;
+    let row = rows.iter().find(|row| row["name"] == operation)?;
+    let rounds = |name: &str| -> Option<Vec<f64>> {
+        let at = systems.iter().position(|s| s["name"] == name)?;
+        let rounds = row["cells"][at]["rounds_ns"].as_array()?;
+        Some(rounds.iter().filter_map(Json::as_f64).collect())
+    };
+    let ratios = fettle_stats::ratios(&rounds(system)?, &rounds(base)?);
+    let found = fettle_stats::median_interval(&ratios);
+    Some(Value { value: found.value, interval: Some((found.low, found.high)) })
 }
 
 /// Of `fettle compare` and `bench probes`: the ratio of an operation on a system to the first.
@@ -189,5 +229,13 @@ mod tests {
         assert_eq!((found.value, found.interval), (9.0, Some((8.0, 10.0))));
         assert!(ratio(&report, "null", "native").is_none());
         assert!(ratio(&report, "fork", "uml").is_none());
+        let rounds = |ns: f64| vec![ns; 8];
+        let report = serde_json::json!({
+            "systems": [{ "name": "native" }, { "name": "a" }, { "name": "b" }],
+            "loads": [{ "rows": [{ "name": "null", "cells": [
+                null, { "rounds_ns": rounds(2.0) }, { "rounds_ns": rounds(6.0) }] }] }],
+        });
+        assert_eq!(ratio_to(&report, "null", "b", "a").unwrap().value, 3.0);
+        assert!(ratio_to(&report, "null", "b", "native").is_none());
     }
 }

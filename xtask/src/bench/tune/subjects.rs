@@ -58,7 +58,7 @@ pub struct Subject {
     pub bolt: Option<Peer>,
 }
 
-pub const SUBJECTS: [Subject; 11] = [
+pub const SUBJECTS: [Subject; 15] = [
     postgres("postgres-select", |folder| pgbench(folder, &["-S", "-c", "2"])),
     postgres("postgres-tpcb", |folder| pgbench(folder, &["-c", "2"])),
     postgres("postgres-sql", |folder| {
@@ -152,11 +152,24 @@ pub const SUBJECTS: [Subject; 11] = [
         bounded: Some(Bounded { piece: sqlite_piece, counted: 300 }),
         bolt: Some(Peer { build: builds::sqlite, rounds: 3500, skip: &[] }),
     },
+    script("perl", &["perl"], &["libc.so*"], |_| PERL.start()),
+    script("gawk", &["gawk"], &["libc.so*"], |_| GAWK.start()),
+    script("php", &["php8.2-cli"], &["libc.so*"], |_| PHP.start()),
+    script("ruby", &["ruby3.1"], &["libruby*", "libc.so*"], |_| RUBY.start()),
 ];
 
-const fn postgres(name: &'static str, start: fn(&Path) -> Result<Running>) -> Subject {
-    let (packages, libraries) = (&postgres::PACKAGES, &["libc.so*"]);
+/// One that is tuned while it runs, and not counted or given to BOLT.
+const fn script(
+    name: &'static str,
+    packages: &'static [&'static str],
+    libraries: &'static [&'static str],
+    start: fn(&Path) -> Result<Running>,
+) -> Subject {
     Subject { name, packages, libraries, start, bounded: None, bolt: None }
+}
+
+const fn postgres(name: &'static str, start: fn(&Path) -> Result<Running>) -> Subject {
+    script(name, &postgres::PACKAGES, &["libc.so*"], start)
 }
 
 /// An interpreter and its script.
@@ -172,6 +185,11 @@ const LUA: Script = Script { interpreter: "/usr/bin/lua5.4", options: &[], name:
 const PYTHON: Script = Script { interpreter: "/usr/bin/python3", options: &[], name: "python.py" };
 const PYTHON_TOOLS: Script =
     Script { interpreter: "/usr/bin/python3", options: &["-W", "ignore"], name: "python_tools.py" };
+
+const PERL: Script = Script { interpreter: "/usr/bin/perl", options: &[], name: "perl.pl" };
+const GAWK: Script = Script { interpreter: "/usr/bin/gawk", options: &["-f"], name: "awk.awk" };
+const PHP: Script = Script { interpreter: "/usr/bin/php8.2", options: &[], name: "php.php" };
+const RUBY: Script = Script { interpreter: "/usr/bin/ruby3.1", options: &[], name: "ruby.rb" };
 
 impl Script {
     fn arguments(&self) -> impl Iterator<Item = String> {
