@@ -89,12 +89,13 @@ impl Finder {
     }
 }
 
-/// The path in the unified hierarchy, or in systemd's own.
+/// The path in the unified hierarchy, or in systemd's own where all are at the root of that (cgroup v1).
 fn cgroup_in(text: String) -> Option<String> {
     let path = |begin: &str| text.lines().find_map(|line| line.strip_prefix(begin));
     let systemd =
         || text.lines().find_map(|line| line.split_once(":name=systemd:").map(|(_, path)| path));
-    path("0::").or_else(systemd).map(ToOwned::to_owned)
+    let unified = path("0::");
+    unified.filter(|path| *path != "/").or_else(systemd).or(unified).map(ToOwned::to_owned)
 }
 
 /// The innermost service or scope in the path of a control group.
@@ -115,6 +116,9 @@ mod tests {
         let old = "1:name=systemd:/user.slice/session-2.scope/x\n";
         let path = cgroup_in(old.to_owned()).unwrap();
         assert_eq!(unit_in(&path), Some("session-2.scope"));
+        let both = format!("{old}0::/\n");
+        assert_eq!(cgroup_in(both).unwrap(), path);
+        assert_eq!(cgroup_in("0::/\n".to_owned()).unwrap(), "/");
         assert_eq!(unit_in("/"), None);
     }
 }

@@ -9,7 +9,7 @@
 //! [[rule]]
 //! name = "postgres"
 //! unit = "postgresql@*.service"
-//! work_counter = "psql -Atc 'select sum(xact_commit) from pg_stat_database'"
+//! work_counter = "psql -Atc 'select sum(xact_commit) from pg_stat_database' postgres"
 //! check = "pg_isready -q"
 //! ```
 
