@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod analyses;
+mod call_spans;
 mod calls;
 mod choose;
 mod deferred;
@@ -55,6 +56,7 @@ mod view;
 pub use analyses::contention::{Contention, contention, has_contention};
 pub use analyses::found::{Cell, Findable, Found, FoundColumn, Unit};
 pub use analyses::{Findings, analyses};
+pub use call_spans::export_calls;
 pub use choose::{Choice, choose, choose_by, derived_events};
 pub use diff::{Diff, DiffGroup, DiffRow, DiffSide, diff};
 pub use error::{Error, Result};

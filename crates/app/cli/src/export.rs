@@ -1,14 +1,15 @@
 //! `fettle export`: a trace in other programs' formats.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use fettle_follow::SpanFormat;
+use fettle_follow::{SpanFormat, export_calls};
 use fettle_report::Weight;
 use fettle_report::export::{ExportOptions, Format, export};
+use fettle_trace::Trace;
 
 use crate::{output, requests};
 
@@ -65,7 +66,8 @@ enum FormatArg {
     Chrome,
     /// Profile with a timeline for profiler.firefox.com
     Firefox,
-    /// Requests as spans, for OpenTelemetry collectors: a line for each request
+    /// Requests as spans, for OpenTelemetry collectors: a line for each request; calls that stubs have
+    /// reported as spans with their own ids
     Otlp,
     /// Requests as spans, for Jaeger and Grafana
     Jaeger,
@@ -123,9 +125,40 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Writes requests as spans: 0, or 1 if there is none.
+/// Whether stubs have reported calls, which have ids of their own.
+fn has_calls(trace: &Trace) -> bool {
+    let kinds = trace.event_kinds().unwrap_or_default().0;
+    kinds.iter().any(|kind| kind.name == "rpc_end")
+}
+
+/// Writes those.
+fn calls(args: &ExportArgs, path: &Path, trace: &Trace) -> anyhow::Result<ExitCode> {
+    let to_stdout = args.output.as_deref().is_some_and(|file| file.as_os_str() == "-");
+    let written = if to_stdout {
+        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        match export_calls(trace, &mut out) {
+            Err(fettle_follow::Error::Output(error)) => {
+                output::quiet(Err(error))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            written => written?,
+        }
+    } else {
+        let ending = SpanFormat::Otlp.extension();
+        let file = args.output.clone().unwrap_or_else(|| path.with_extension(ending));
+        let written = output::to_file(&file, |out| Ok(export_calls(trace, out)?))?;
+        say!("Wrote {} calls to {}.", written.unwrap_or(0), file.display());
+        written
+    };
+    Ok(ExitCode::from(u8::from(written.unwrap_or(0) == 0)))
+}
+
 fn spans(args: &ExportArgs, format: SpanFormat) -> anyhow::Result<ExitCode> {
     let path = output::chosen(args.trace.as_deref())?;
     let trace = output::open(&path)?;
+    if args.schema.is_empty() && format == SpanFormat::Otlp && has_calls(&trace) {
+        return calls(args, &path, &trace);
+    }
     let (sources, _) = requests::session::sources(&args.schema, &trace)?;
     let session = requests::session::open(&trace, &sources, &args.schema)?;
     let to_stdout = args.output.as_deref().is_some_and(|file| file.as_os_str() == "-");
