@@ -16,6 +16,7 @@ use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 mod bolt;
+mod calibration;
 mod files;
 pub(crate) mod mariadb;
 mod subjects;
@@ -100,6 +101,13 @@ pub fn run(options: &Options) -> Result<bool> {
             println!("{}", table::line(&measured, options.bolt));
         }
         all.push(measured);
+    }
+    if !options.json {
+        let named = |program: &Value| {
+            let name = program["program"].as_str()?.to_owned();
+            Some((name, calibration::gains(&program["tune"])?))
+        };
+        print!("{}", calibration::text(&all.iter().filter_map(named).collect::<Vec<_>>()));
     }
     let all = json!({ "version": 1, "machine": machine::describe(), "programs": all });
     std::fs::write(folder.join("tune.json"), format!("{all}\n"))?;
