@@ -1,4 +1,4 @@
-//! Lines of strace, perf and ftrace, and spans as JSON, from bytes. The sister in `cargo test` is
+//! Lines of strace, perf and ftrace, and spans as JSON and as consoles print them, from bytes. The sister in `cargo test` is
 //! `crates/data/import/tests/fuzz_one_second.rs`.
 #![no_main]
 

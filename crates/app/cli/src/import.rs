@@ -57,6 +57,10 @@ enum FormatArg {
     Otlp,
     /// Jaeger's spans as JSON
     Jaeger,
+    /// Zipkin's spans as JSON, version 2
+    Zipkin,
+    /// What OpenTelemetry's console exporters print, of Python, Node.js and Go
+    Console,
     /// Chrome's trace events as JSON
     Chrome,
     /// Calls of traced RPC stubs, of fettle sensors read rpc.calls --json; name the stubs' .fettle-calls, too
@@ -73,6 +77,8 @@ impl FormatArg {
             FormatArg::Ctf => Format::Ctf,
             FormatArg::Otlp => Format::Otlp,
             FormatArg::Jaeger => Format::Jaeger,
+            FormatArg::Zipkin => Format::Zipkin,
+            FormatArg::Console => Format::Console,
             FormatArg::Chrome => Format::Chrome,
             FormatArg::Calls => Format::Calls,
         })

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::spans::console;
 use crate::text;
 
 /// A format of traces.
@@ -23,6 +24,10 @@ pub enum Format {
     Otlp,
     /// Spans of Jaeger as JSON.
     Jaeger,
+    /// Zipkin's spans, version 2 of its JSON.
+    Zipkin,
+    /// What OpenTelemetry's console exporters print.
+    Console,
     /// Chrome's trace events as JSON.
     Chrome,
     /// Calls that stubs of protoc-gen-fettle reported, as `fettle sensors read --json` writes them.
@@ -31,13 +36,15 @@ pub enum Format {
 
 impl Format {
     /// All.
-    pub const ALL: [Format; 8] = [
+    pub const ALL: [Format; 10] = [
         Format::Strace,
         Format::Events,
         Format::TraceDat,
         Format::Ctf,
         Format::Otlp,
         Format::Jaeger,
+        Format::Zipkin,
+        Format::Console,
         Format::Chrome,
         Format::Calls,
     ];
@@ -51,6 +58,8 @@ impl Format {
             Format::Ctf => "ctf",
             Format::Otlp => "otlp",
             Format::Jaeger => "jaeger",
+            Format::Zipkin => "zipkin",
+            Format::Console => "console",
             Format::Chrome => "chrome",
             Format::Calls => "calls",
         }
@@ -101,9 +110,10 @@ pub fn detect(path: &Path) -> Result<Format> {
     if trimmed.starts_with(['{', '[']) {
         return match of_json(trimmed) {
             Some(format) => Ok(format),
+            None if console::is_in(&text) => Ok(Format::Console),
             None => unknown(
-                "it is JSON, but has no `traceEvents`, `resourceSpans` or Jaeger's `data`; \
-                 --format says what it is",
+                "it is JSON, but has no `traceEvents`, `resourceSpans`, Zipkin's `traceId` or Jaeger's \
+                 `data`; --format says what it is",
             ),
         };
     }
@@ -115,8 +125,11 @@ pub fn detect(path: &Path) -> Result<Format> {
         (0, 0) if lines().any(text::strace::is_time_of_day) => {
             unknown("strace -t and -tt tell times without a day; use -ttt")
         }
+        // Behind what the program itself has printed.
+        (0, 0) if console::is_in(&text) => Ok(Format::Console),
         (0, 0) => unknown(
-            "known are: strace -f -ttt -T, perf script, ftrace, trace.dat, CTF, OTLP, Jaeger, Chrome",
+            "known are: strace -f -ttt -T, perf script, ftrace, trace.dat, CTF, OTLP, Jaeger, Zipkin, \
+             OpenTelemetry's console, Chrome",
         ),
         (strace, events) if strace >= events => Ok(Format::Strace),
         _ => Ok(Format::Events),
@@ -131,9 +144,20 @@ fn of_json(text: &str) -> Option<Format> {
     let marks = [
         (first("\"resourceSpans\""), Format::Otlp),
         (first("\"traceEvents\""), Format::Chrome),
+        (first("\"resource_spans\""), Format::Otlp),
         (first("\"traceID\""), Format::Jaeger),
         (first("\"ph\""), Format::Chrome),
         (first(CALLS), Format::Calls),
     ];
-    marks.into_iter().min_by_key(|(at, _)| *at).filter(|(at, _)| *at < usize::MAX).map(|(_, f)| f)
+    // What others may have, too, as an attribute.
+    let common = [
+        (first("\"traceId\""), Format::Zipkin),
+        (first("\"trace_id\""), Format::Console),
+        (first("\"SpanContext\""), Format::Console),
+    ];
+    let least = |marks: &[(usize, Format)]| {
+        let found = marks.iter().filter(|(at, _)| *at < usize::MAX);
+        found.min_by_key(|(at, _)| *at).map(|(_, format)| *format)
+    };
+    least(&marks).or_else(|| least(&common))
 }

@@ -136,8 +136,13 @@ fn left_out(sources: &[Box<dyn Source>]) -> String {
 pub fn read_text(bytes: &[u8]) {
     text::read_all(&String::from_utf8_lossy(bytes));
     calls::read_all(&String::from_utf8_lossy(bytes));
+    drop(spans::console::spans(&String::from_utf8_lossy(bytes)).moments());
     if let Ok((values, torn)) = spans::parse(bytes, Path::new("text")) {
-        for mut read in [spans::otlp::spans(&values, torn), spans::jaeger::spans(&values, torn)] {
+        for mut read in [
+            spans::otlp::spans(&values, torn),
+            spans::jaeger::spans(&values, torn),
+            spans::zipkin::spans(&values, torn),
+        ] {
             spans::without_ids::reconstruct(&mut read.spans);
             drop(read.moments());
         }
@@ -197,6 +202,8 @@ fn open(
         Format::Ctf => sources.extend(ctf::import::open(input)?),
         Format::Otlp => sources.push(Box::new(spans::otlp::open(input)?)),
         Format::Jaeger => sources.push(Box::new(spans::jaeger::open(input)?)),
+        Format::Zipkin => sources.push(Box::new(spans::zipkin::open(input)?)),
+        Format::Console => sources.push(Box::new(spans::console::open(input)?)),
         Format::Chrome => sources.push(Box::new(spans::chrome::open(input)?)),
     }
     Ok(())

@@ -239,8 +239,9 @@ fn spans() {
     assert_eq!(made.imported.formats, [Format::Otlp]);
     let begun = made.events("span_begin");
     assert_eq!(begun[0][3..8], ["t", "1", "", "shop", "GET"].map(str::to_owned));
-    assert_eq!((begun[0][2].as_str(), begun[1][5].as_str()), ("7", "1"));
-    assert_eq!(made.events("span_end")[0][5..], ["error".to_owned(), "100".to_owned()]);
+    // The process has no number, so it gets one.
+    assert_eq!((&*begun[0][1], &*begun[0][2], &*begun[1][2], &*begun[1][5]), ("1", "7", "1", "1"));
+    assert_eq!(made.events("span_end")[0][5..], ["error", "shop", "100"].map(str::to_owned));
     assert_eq!(made.imported.manifest.losses[0].count, 1);
 
     let jaeger = br#"{"data":[{"traceID":"t","spans":[{"traceID":"t","spanID":"1","operationName":"GET","references":[],"startTime":1700000000000000,"duration":5,"tags":[{"key":"error","value":true}],"processID":"p1"}],"processes":{"p1":{"serviceName":"shop","tags":[{"key":"pid","value":9}]}}}]}"#;
@@ -248,7 +249,7 @@ fn spans() {
     assert_eq!(made.imported.formats, [Format::Jaeger]);
     assert_eq!(
         made.events("span_end")[0][1..],
-        ["9", "0", "t", "1", "error", "5000"].map(str::to_owned)
+        ["9", "9", "t", "1", "error", "shop", "5000"].map(str::to_owned)
     );
 
     let chrome = br#"{"traceEvents":[{"ph":"M","name":"thread_name","pid":1,"tid":2,"args":{"name":"main"}},
@@ -262,6 +263,78 @@ fn spans() {
     assert_eq!((made.rows()["call_end"], made.rows()["instant"]), (3, 1));
     let losses = &made.imported.manifest.losses;
     assert_eq!(losses.iter().map(|loss| loss.count).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[test]
+fn spans_of_zipkin() {
+    let spans = r#"{"traceId":"t","id":"1","kind":"SERVER","name":"get /cart","timestamp":1770000000000000,"duration":31000,"localEndpoint":{"serviceName":"web"}},
+        {"traceId":"t","parentId":"1","id":"2","kind":"CLIENT","name":"select","timestamp":1770000000004000,"duration":9000,"localEndpoint":{"serviceName":"web"},"tags":{"error":"no row"}},
+        {"traceId":"t","id":"3","timestamp":1770000000004000}"#;
+    let made = made_of(format!("[{spans}]").as_bytes()).unwrap();
+    assert_eq!(made.imported.formats, [Format::Zipkin]);
+    let begun = made.events("span_begin");
+    assert_eq!(begun[1][3..9], ["t", "2", "1", "web", "select", "error=no row"].map(str::to_owned));
+    assert_eq!(made.events("span_end")[0][5..], ["error", "web", "9000000"].map(str::to_owned));
+    let losses = &made.imported.manifest.losses;
+    assert_eq!((losses.len(), losses[0].count), (1, 1));
+    // A list without its bracket was cut off: Zipkin's end with one.
+    let made = made_of(format!("[{spans}").as_bytes()).unwrap();
+    assert!(made.imported.manifest.losses[1].reason.contains("cut off"));
+}
+
+#[test]
+fn spans_of_consoles() {
+    let begun = |name: &str| {
+        let made = made(&[golden(name)]).unwrap();
+        assert_eq!(made.imported.formats, [Format::Console], "{name}");
+        // Where the server began to listen, if it says so.
+        let lost: Vec<u64> = made.imported.manifest.losses.iter().map(|loss| loss.count).collect();
+        let ends = made.events("span_end");
+        assert_eq!((ends[0][5].as_str(), ends[1][5].as_str()), ("error", ""), "{name}");
+        (made.events("span_begin"), lost)
+    };
+    for (name, attributes, lost) in [
+        ("console.python", "http.method=GET, n=3", &[1][..]),
+        ("console.node", "http.method=GET, list=[\"a\",\"b\"], many=[0,", &[1]),
+        ("console.go", "http.method=GET, l=[\"a\"], n=3", &[]),
+    ] {
+        let (spans, losses) = begun(name);
+        assert_eq!(losses, lost, "{name}");
+        let [outer, inner] = &spans[..] else { panic!("{name}: {spans:?}") };
+        assert_eq!((&outer[3], &outer[4], outer[5].as_str()), (&inner[3], &inner[5], ""), "{name}");
+        assert_eq!((outer[6].as_str(), outer[7].as_str()), ("shop", "GET /cart"), "{name}");
+        assert!(outer[8].starts_with(attributes), "{name}: {}", outer[8]);
+        assert!(inner[7].starts_with("query"), "{name}");
+    }
+}
+
+/// Chrome's own lists may lack their end, as those of a program that was killed do.
+#[test]
+fn a_list_of_chrome_needs_no_bracket() {
+    let event = |name: &str, ts: u64| {
+        format!("{{\"name\":\"{name}\",\"ph\":\"X\",\"ts\":{ts},\"dur\":2,\"pid\":1,\"tid\":1}}")
+    };
+    let both = [event("f", 1), event("g", 5)].join(",\n");
+    for rest in ["", ",\n", ",{}]", "]"] {
+        let made = made_of(format!("[\n{both}{rest}").as_bytes()).unwrap();
+        assert_eq!((made.rows()["call"], &*made.imported.manifest.losses), (2, &[][..]), "{rest}");
+    }
+    let made = made_of(format!("[\n{both},{{\"name\"").as_bytes()).unwrap();
+    assert_eq!((made.rows()["call"], made.imported.manifest.losses[0].count), (2, 1));
+}
+
+#[test]
+fn calls_that_began_before_strace_s_file_are_no_foreign_lines() {
+    let text = "7 1770331448.000000 <... futex resumed>) = 0 <0.5>\n\
+                7 1770331448.010000 close(3) = 0 <0.000010>\n\
+                7 1770331448.020000 <... read resumed>\"\", 8) = 0 <0.1>\n\
+                8 1770331448.030000 <... clone resumed>) = 0 <0.1>\n";
+    let made = made_of(text.as_bytes()).unwrap();
+    let losses = &made.imported.manifest.losses;
+    assert_eq!((losses.len(), losses[0].count), (1, 1), "{losses:?}");
+    assert!(losses[0].reason.contains("beginnings are not in the file"), "{losses:?}");
+    let notes = &made.imported.manifest.notes;
+    assert!(notes.iter().any(|note| note.ends_with("are not in the trace: 2")), "{notes:?}");
 }
 
 #[test]

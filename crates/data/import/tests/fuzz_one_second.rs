@@ -88,6 +88,20 @@ fn trace_dat() {
     for_a_second(|state| drop(tracedat::count(&damaged(&whole, state))));
 }
 
+/// Spans and events as JSON: whole files, which damage reaches in the middle.
+#[test]
+fn json() {
+    let console = ["console.python", "console.node", "console.go"].map(golden);
+    let mut files = console.map(|path| std::fs::read(path).unwrap()).to_vec();
+    files.extend([
+        br#"[{"traceId":"a","id":"1","kind":"CLIENT","name":"get","timestamp":17,"duration":9,"localEndpoint":{"serviceName":"w","ipv4":"1.2.3.4"},"tags":{"error":"x"}},{"traceId":"a","id":"1","shared":true,"timestamp":18,"duration":2.5},[{"traceId":"a","parentId":"1","id":"2"}]]"#.to_vec(),
+        br#"{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"s"}}]},"scopeSpans":[{"spans":[{"traceId":"t","spanId":"1","name":"q","kind":3,"startTimeUnixNano":"20","endTimeUnixNano":"30","status":{"code":2}}]}]}]}"#.to_vec(),
+        br#"{"data":[{"traceID":"t","spans":[{"spanID":"1","operationName":"G","references":[{"refType":"CHILD_OF","spanID":"2"}],"startTime":17,"duration":5,"processID":"p"}],"processes":{"p":{"serviceName":"s"}}}]}"#.to_vec(),
+        br#"[{"ph":"X","name":"o","pid":1,"tid":2,"ts":10,"dur":5.5},{"ph":"B","name":"i","pid":1,"tid":2,"ts":11},{"ph":"E","pid":1,"tid":2,"ts":12},{"ph":"C","name":"c","ts":1,"args":{"a":1}},"#.to_vec(),
+    ]);
+    for_a_second(|state| read_text(&damaged(&files[random(state) % files.len()], state)));
+}
+
 #[test]
 fn texts() {
     let files = ["net.strace", "net.ftrace", "net.perf"].map(golden);

@@ -33,7 +33,7 @@ What a request is, a schema says: `fettle schema list`, docs/user/schemas.md.
 pub struct RequestsArgs {
     /// Trace folder [default: the newest *.fettle in this folder]
     pub(crate) trace: Option<PathBuf>,
-    /// Reconstruct requests from spans whose ids are missing, or dropped: files of OpenTelemetry or Jaeger,
+    /// Reconstruct requests from spans whose ids are missing, or dropped: files of OpenTelemetry, Jaeger or Zipkin,
     /// all of one system. `fettle import --without-ids` keeps what comes of it as a trace
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["trace", "follow"])]
     pub(crate) without_ids: Vec<PathBuf>,

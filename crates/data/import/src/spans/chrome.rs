@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::{CALL, CALL_END, LeftOut, Moment, Moments, at, number, text, values};
+use super::{CALL, CALL_END, LeftOut, Moment, Moments, Torn, at, micros, number, text, values};
 use crate::error::Result;
 use crate::syscalls::args::cut;
 
@@ -34,7 +34,7 @@ enum Edge {
 type Edges = Vec<(u64, Edge, String)>;
 
 /// The events of files.
-pub fn moments(values: &[Json], torn: u64) -> Moments {
+pub fn moments(values: &[Json], torn: Torn) -> Moments {
     let mut moments: Vec<Moment> = Vec::new();
     let mut names = Vec::new();
     let mut unclear = 0;
@@ -47,6 +47,10 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
     // Of a file of lines each is an event.
     let single = values.iter().filter(|value| value["ph"].is_string());
     for event in lists.flatten().chain(single) {
+        // What stands behind the last comma where a recorder writes one behind each event.
+        if event.as_object().is_some_and(serde_json::Map::is_empty) {
+            continue;
+        }
         let phase = event["ph"].as_str().unwrap_or_default();
         let id = |key: &str| number(&event[key]).unwrap_or(0) as u32;
         let (pid, tid) = (id("pid"), id("tid"));
@@ -130,7 +134,7 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
         ("events of Chrome's without a time or a duration", left_out.timeless),
         (LeftOut::UNFIT, left_out.unfit),
         ("ends of intervals that had not begun", unmatched),
-        ("values that were cut off at the end of a file", torn),
+        (Torn::CUT, torn.count_within()),
     ];
     Moments::new(moments, names, losses)
 }
@@ -177,15 +181,6 @@ fn calls(pid: u32, tid: u32, mut edges: Edges, moments: &mut Vec<Moment>) -> u64
         }
     }
     unmatched
-}
-
-/// Microseconds with a fraction, as nanoseconds.
-fn micros(value: &Json) -> Option<u64> {
-    if let Some(whole) = value.as_u64() {
-        return whole.checked_mul(1000);
-    }
-    let micros = value.as_f64().or_else(|| value.as_str()?.parse().ok())?;
-    (0.0..1.8e16).contains(&micros).then(|| (micros * 1000.0).round() as u64)
 }
 
 fn arguments(value: &Json) -> String {

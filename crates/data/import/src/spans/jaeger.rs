@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::{About, LeftOut, Moments, Span, Spans, number, said, text, values};
+use super::{About, LeftOut, Moments, Span, Spans, Torn, number, said, text, values};
 use crate::error::Result;
 use crate::syscalls::args::cut;
 
@@ -20,7 +20,7 @@ pub fn read(path: &Path) -> Result<Spans> {
 }
 
 /// The spans of answers.
-pub fn spans(answers: &[Json], torn: u64) -> Spans {
+pub fn spans(answers: &[Json], torn: Torn) -> Spans {
     let mut spans: Vec<Span> = Vec::new();
     let mut left_out = LeftOut::default();
     // An answer has a list of traces; a trace alone is one, too.
@@ -74,7 +74,7 @@ pub fn spans(answers: &[Json], torn: u64) -> Spans {
     let losses = vec![
         ("spans without a beginning or a duration", left_out.timeless),
         (LeftOut::UNFIT, left_out.unfit),
-        ("values that were cut off at the end of a file", torn),
+        (Torn::CUT, torn.count()),
     ];
     Spans { spans, losses }
 }

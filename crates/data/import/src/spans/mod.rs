@@ -5,20 +5,25 @@
 //! bytes for a span, which is far less than the JSON takes.
 
 pub mod chrome;
+pub mod console;
+mod inspect;
 pub mod jaeger;
 pub mod otlp;
 mod said;
 pub mod without_ids;
+pub mod zipkin;
 
 use std::io::Read;
 use std::path::Path;
 
 use fettle_trace::{EventField, FieldType};
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value as Json;
 
 use crate::error::{Error, Place, Result};
 use crate::sink::{At, Sink, task_fields};
 use crate::source::{Context, Source};
+use crate::syscalls::args::cut;
 use crate::value::{Field, Value};
 
 /// Bytes of a file of JSON at most: it has to be in memory.
@@ -205,10 +210,60 @@ impl Spans {
     /// Their begins and ends in order of time.
     pub fn moments(self) -> Moments {
         let mut moments = Vec::with_capacity(2 * self.spans.len());
-        for span in self.spans {
+        let mut processes = Processes::new(&self.spans);
+        for mut span in self.spans {
+            processes.place(&mut span);
             span.moments(&mut moments);
         }
-        Moments::new(moments, Vec::new(), self.losses)
+        let mut made = Moments::new(moments, processes.names, self.losses);
+        if !processes.made.is_empty() {
+            made.notes.push(format!(
+                "processes that do not say their numbers have numbers of their own here: {}",
+                processes.made.len()
+            ));
+        }
+        made
+    }
+}
+
+/// Processes of spans, by which they are shown: those that do not say their number get one.
+#[derive(Debug, Default)]
+struct Processes {
+    /// Numbers that are said.
+    said: FxHashSet<u32>,
+    /// Those that are made, by service and instance.
+    made: FxHashMap<(String, String), u32>,
+    last: u32,
+    /// What threads are called: their service.
+    names: Vec<(u32, u32, String)>,
+    named: FxHashSet<(u32, u32)>,
+}
+
+impl Processes {
+    fn new(spans: &[Span]) -> Processes {
+        let said = spans.iter().flat_map(|span| [span.pid, span.tid]).collect();
+        Processes { said, ..Processes::default() }
+    }
+
+    /// Gives a span a process and a thread, if it does not say them.
+    fn place(&mut self, span: &mut Span) {
+        if span.pid == 0 {
+            let key = (span.service.clone(), span.about.instance.clone());
+            span.pid = self.made.get(&key).copied().unwrap_or_else(|| {
+                self.last += 1;
+                while self.said.contains(&self.last) {
+                    self.last += 1;
+                }
+                self.made.insert(key, self.last);
+                self.last
+            });
+        }
+        if span.tid == 0 {
+            span.tid = span.pid;
+        }
+        if !span.service.is_empty() && self.named.insert((span.pid, span.tid)) {
+            self.names.push((span.pid, span.tid, span.service.clone()));
+        }
     }
 }
 
@@ -216,7 +271,7 @@ impl Span {
     /// Its beginning and its end.
     pub fn moments(self, moments: &mut Vec<Moment>) {
         let Span { pid, tid, .. } = self;
-        let (trace, span) = (self.trace.clone(), self.span.clone());
+        let (trace, span, service) = (self.trace.clone(), self.span.clone(), self.service.clone());
         moments.push(Moment {
             time_ns: self.from_ns,
             pid,
@@ -240,14 +295,51 @@ impl Span {
             pid,
             tid,
             kind: "span_end",
-            texts: vec![("trace", trace), ("span", span), ("status", self.status.to_owned())],
+            texts: vec![
+                ("trace", trace),
+                ("span", span),
+                ("status", self.status.to_owned()),
+                ("service", service),
+            ],
             numbers: vec![("duration_ns", (to_ns - self.from_ns) as i64)],
         });
     }
 }
 
-/// The JSON values of a file: one, or one a line. A last one that was cut off is counted.
-pub fn values(path: &Path) -> Result<(Vec<Json>, u64)> {
+/// How a file ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Torn {
+    /// As it should.
+    #[default]
+    No,
+    /// Behind a whole element of a list, whose bracket is missing: Chrome's lists may end so.
+    Unclosed,
+    /// Within something.
+    Cut,
+}
+
+impl Torn {
+    /// What a cut is called.
+    pub const CUT: &str = "values that were cut off at the end of a file";
+
+    /// How many values were cut off.
+    pub fn count(self) -> u64 {
+        u64::from(self != Torn::No)
+    }
+
+    /// How many were, where lists need no bracket at their end.
+    pub fn count_within(self) -> u64 {
+        u64::from(self == Torn::Cut)
+    }
+}
+
+/// The JSON values of a file: one, or one a line; and how it ends.
+pub fn values(path: &Path) -> Result<(Vec<Json>, Torn)> {
+    parse(&whole(path)?, path)
+}
+
+/// All of a file of JSON.
+pub fn whole(path: &Path) -> Result<Vec<u8>> {
     let failed = |action| move |e| Error::io(action, path, e);
     let mut file = std::fs::File::open(path).map_err(failed("open"))?;
     let length = file.metadata().map_err(failed("measure"))?.len();
@@ -257,22 +349,25 @@ pub fn values(path: &Path) -> Result<(Vec<Json>, u64)> {
     }
     let mut text = Vec::new();
     file.read_to_end(&mut text).map_err(failed("read"))?;
-    parse(&text, path)
+    Ok(text)
 }
 
 /// As [`values`], of text.
-pub fn parse(text: &[u8], path: &Path) -> Result<(Vec<Json>, u64)> {
+pub fn parse(text: &[u8], path: &Path) -> Result<(Vec<Json>, Torn)> {
     let mut found = Vec::new();
     let mut stream = serde_json::Deserializer::from_slice(text).into_iter::<Json>();
-    let mut torn = 0;
+    let mut torn = Torn::No;
     while let Some(value) = stream.next() {
         match value {
             Ok(value) => found.push(value),
-            // Chrome's array may end without its bracket: what is whole is in it.
+            // What is whole in it is kept.
             Err(error) if error.is_eof() => {
-                torn = 1;
+                torn = Torn::Cut;
                 let rest = text.get(stream.byte_offset()..).unwrap_or_default();
-                found.extend(repaired(rest));
+                if let Some((value, ends)) = repaired(rest) {
+                    found.push(value);
+                    torn = ends;
+                }
                 break;
             }
             Err(error) => {
@@ -282,14 +377,15 @@ pub fn parse(text: &[u8], path: &Path) -> Result<(Vec<Json>, u64)> {
             }
         }
     }
-    if found.is_empty() && torn > 0 {
+    if found.is_empty() && torn != Torn::No {
         return Err(Error::at_byte(path, text.len() as u64, "the file was cut off"));
     }
     Ok((found, torn))
 }
 
-/// A value that was cut off, up to the last element that is whole: brackets that are open are closed.
-fn repaired(text: &[u8]) -> Option<Json> {
+/// A value that was cut off, up to the last element that is whole: brackets that are open are closed. And
+/// whether it was cut within an element.
+fn repaired(text: &[u8]) -> Option<(Json, Torn)> {
     let (mut open, mut quoted, mut escaped) = (Vec::new(), false, false);
     // Where the last whole element ends, and what was open there.
     let mut whole: Option<(usize, Vec<u8>)> = None;
@@ -311,9 +407,15 @@ fn repaired(text: &[u8]) -> Option<Json> {
         }
     }
     let (end, open) = whole?;
-    let mut text = text.get(..end)?.to_vec();
+    let (before, behind) = text.split_at_checked(end)?;
+    let behind = behind.trim_ascii();
+    let torn = match open == b"]" && matches!(behind, b"" | b",") {
+        true => Torn::Unclosed,
+        false => Torn::Cut,
+    };
+    let mut text = before.to_vec();
     text.extend(open.iter().rev());
-    serde_json::from_slice(&text).ok()
+    Some((serde_json::from_slice(&text).ok()?, torn))
 }
 
 /// What stands at a JSON pointer; nothing is null.
@@ -335,6 +437,24 @@ pub fn number(value: &Json) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
+/// Microseconds with a fraction, as nanoseconds.
+pub fn micros(value: &Json) -> Option<u64> {
+    if let Some(whole) = value.as_u64() {
+        return whole.checked_mul(1000);
+    }
+    let micros = value.as_f64().or_else(|| value.as_str()?.parse().ok())?;
+    (0.0..1.8e16).contains(&micros).then(|| (micros * 1000.0).round() as u64)
+}
+
+/// Members of an object as one text, which is not too long for a field.
+pub fn members(value: &Json) -> String {
+    let shown = value.as_object().into_iter().flatten();
+    let shown = shown.map(|(key, value)| format!("{key}={}", text(value)));
+    let mut shown = shown.collect::<Vec<_>>().join(", ");
+    cut(&mut shown, 255);
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,10 +463,29 @@ mod tests {
     fn what_was_cut_off_is_kept_as_far_as_it_is_whole() {
         let whole = br#"{"traceEvents":[{"a":"]}"},{"b":[1]}"#;
         let (found, torn) = parse(whole, Path::new("x")).unwrap();
-        assert_eq!((found[0]["traceEvents"].as_array().unwrap().len(), torn), (2, 1));
+        assert_eq!((found[0]["traceEvents"].as_array().unwrap().len(), torn), (2, Torn::Cut));
         let (found, torn) = parse(b"{\"a\":1}\n{\"a\":2}\n{\"a\":", Path::new("x")).unwrap();
-        assert_eq!((found.len(), torn), (2, 1));
+        assert_eq!((found.len(), torn), (2, Torn::Cut));
         assert!(parse(b"{\"a\":", Path::new("x")).is_err());
         assert!(parse(b"{\"a\" 1}", Path::new("x")).unwrap_err().to_string().contains("line 1"));
+    }
+
+    #[test]
+    fn a_list_may_lack_its_bracket_alone() {
+        let ends = |text: &str| {
+            let (found, torn) = parse(text.as_bytes(), Path::new("x")).unwrap();
+            (found[0].as_array().unwrap().len(), torn)
+        };
+        for rest in ["", ",", " ,\n\n", "\n"] {
+            assert_eq!(
+                ends(&format!("[{{\"a\":[1]}},{{}}{rest}")),
+                (2, Torn::Unclosed),
+                "{rest:?}"
+            );
+        }
+        for rest in [",{", ",{\"a\":1", ", 7"] {
+            assert_eq!(ends(&format!("[{{\"a\":[1]}},{{}}{rest}")), (2, Torn::Cut), "{rest:?}");
+        }
+        assert_eq!(ends("[{}]"), (1, Torn::No));
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::{About, LeftOut, Moments, Span, Spans, at, number, said, text, values};
+use super::{About, LeftOut, Moments, Span, Spans, Torn, at, number, said, text, values};
 use crate::error::Result;
 use crate::syscalls::args::cut;
 
@@ -26,7 +26,7 @@ fn list<'a>(value: &'a Json, names: [&str; 2]) -> &'a [Json] {
 }
 
 /// The spans of requests.
-pub fn spans(requests: &[Json], torn: u64) -> Spans {
+pub fn spans(requests: &[Json], torn: Torn) -> Spans {
     let mut spans: Vec<Span> = Vec::new();
     let mut left_out = LeftOut::default();
     for resource in requests.iter().flat_map(|it| list(it, ["resourceSpans", "resource_spans"])) {
@@ -85,7 +85,7 @@ pub fn spans(requests: &[Json], torn: u64) -> Spans {
     let losses = vec![
         ("spans without a beginning or an end", left_out.timeless),
         (LeftOut::UNFIT, left_out.unfit),
-        ("values that were cut off at the end of a file", torn),
+        (Torn::CUT, torn.count()),
     ];
     Spans { spans, losses }
 }

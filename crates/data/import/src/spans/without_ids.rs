@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use fettle_reconstruct::{Reconstruction, Side};
 use rustc_hash::FxHashMap;
 
-use super::{Found, Moments, Span, Spans, jaeger, otlp};
+use super::{Found, Moments, Span, Spans, console, jaeger, otlp, zipkin};
 use crate::detect::{Format, detect};
 use crate::error::{Error, Result};
 
@@ -31,6 +31,8 @@ pub fn read(inputs: &[PathBuf], format: Option<Format>) -> Result<(Spans, Vec<Fo
         let read = match format {
             Format::Otlp => otlp::read(input)?,
             Format::Jaeger => jaeger::read(input)?,
+            Format::Zipkin => zipkin::read(input)?,
+            Format::Console => console::read(input)?,
             _ => return Err(Error::NoSpans { path: input.clone() }),
         };
         all.spans.extend(read.spans);

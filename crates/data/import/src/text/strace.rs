@@ -47,6 +47,11 @@ pub struct Strace {
     timed: u64,
     untimed: u64,
     foreign_lines: u64,
+    /// Returns of calls whose beginning is not in the file: before it begins, and elsewhere.
+    begun_before: u64,
+    beginless: u64,
+    /// Threads that have a line.
+    known: HashSet<u32>,
     torn: u64,
 }
 
@@ -127,6 +132,9 @@ impl Strace {
             timed: 0,
             untimed: 0,
             foreign_lines: 0,
+            begun_before: 0,
+            beginless: 0,
+            known: HashSet::new(),
             torn: 0,
         })
     }
@@ -191,6 +199,7 @@ impl Strace {
         let time_ns = self.straightened(time_ns);
         let tid = tid.unwrap_or(self.own_tid);
         self.read_ns = self.read_ns.max(time_ns);
+        let newcomer = self.known.insert(tid);
         if let Some(did) = self.endless.remove(&tid) {
             self.add(time_ns, tid, did);
         }
@@ -225,11 +234,17 @@ impl Strace {
                         None => self.foreign_lines += 1,
                     }
                 }
-                _ => self.foreign_lines += 1,
+                // The thread was in it when the file began, or its parent was when the thread began.
+                None if newcomer => self.begun_before += 1,
+                _ => self.beginless += 1,
             },
             What::Signal { name } => self.add(time_ns, tid, Did::Signal(signal(name))),
-            What::Exited(status) => self.add(time_ns, tid, Did::Exited(status)),
+            What::Exited(status) => {
+                self.known.remove(&tid);
+                self.add(time_ns, tid, Did::Exited(status));
+            }
             What::Killed(name) => {
+                self.known.remove(&tid);
                 self.add(time_ns, tid, Did::Exited(-i32::try_from(signal(name)).unwrap_or(0)));
             }
             What::Superseded => self.add(time_ns, tid, Did::Superseded),
@@ -304,8 +319,15 @@ impl Source for Strace {
         let mut name = self.lines.path().display().to_string();
         cut(&mut name, 100);
         sink.lose(format!("lines of {name} that are not strace's"), self.foreign_lines);
+        sink.lose("returns from system calls whose beginnings are not in the file", self.beginless);
         sink.lose("lines that were cut off at the end of a file", self.torn);
         sink.lose("system calls that had not returned", self.unfinished.len() as u64);
+        if self.begun_before > 0 {
+            sink.note(format!(
+                "returns from calls that had begun before {name} does are not in the trace: {}",
+                self.begun_before
+            ));
+        }
         if self.set_back > 0 {
             sink.note(format!(
                 "the clock was set back ({} times in {name}): time goes on from where it was, and how \
