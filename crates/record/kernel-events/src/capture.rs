@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::code::{Env, counter, state};
 use crate::error::KernelError;
-use crate::fields::{Fields, single_reference};
+use crate::fields::{Fields, UringFields, single_reference};
 use crate::programs::{self, PAYLOAD_MOST, Spec, TABLE_BYTES};
 use crate::ring::Ring;
 use crate::runtimes::{self, At, watch::Watch};
@@ -145,12 +145,16 @@ impl Capture {
             arrivals: arrivals.fd(),
             runtimes: runtimes.fd(),
             single_reference: single_reference(&btf),
+            uring: UringFields::find(&btf),
             functions: false,
             only_calls: options.only_calls,
             all_but: options.system.then(std::process::id),
         };
         env.functions = !options.tracepoints_only
             && load(&programs::trial(&env), &btf).is_ok_and(|program| program.is_some());
+        // Where the kernel does not say what is given to rings, every call counts.
+        let given = load(&programs::given_to_rings(&env), &btf);
+        env.uring = env.uring.filter(|_| given.is_ok_and(|program| program.is_some()));
         let (mut loaded, mut without) = (Vec::new(), Vec::new());
         for spec in programs::all(&env, &btf) {
             match load(&spec, &btf)? {

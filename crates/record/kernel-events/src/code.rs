@@ -6,7 +6,7 @@
 //! two slots at the stack's end.
 
 use crate::asm::{Alu, Asm, FP, Helper, If, Insn, Label, R0, R1, R2, R3, R4, R6, R9, Reg, Size};
-use crate::fields::Fields;
+use crate::fields::{Fields, UringFields};
 use crate::raw::{self, Kind};
 use fettle_btf::{Field, TypeId};
 
@@ -70,6 +70,8 @@ pub struct Env {
     pub runtimes: i32,
     /// What a file's count is with a single reference.
     pub single_reference: i32,
+    /// Where it stands what is given to an `io_uring`, if the kernel says when that is.
+    pub uring: Option<UringFields>,
     /// Whether programs can be attached to the kernel's functions.
     pub functions: bool,
     /// Whether calls are recorded by their numbers only, and nothing of what they do.

@@ -77,6 +77,28 @@ fields! {
     disk_minor: "gendisk" "first_minor";
 }
 
+/// Fields of what is given to an `io_uring`.
+#[derive(Clone, Copy, Debug)]
+pub struct UringFields {
+    /// What is to be done.
+    pub opcode: Field,
+    /// The ring.
+    pub ring: Field,
+    /// The ring's flags.
+    pub flags: Field,
+}
+
+impl UringFields {
+    /// Looks them up; kernels without `io_uring` have none.
+    pub fn find(btf: &Btf) -> Option<UringFields> {
+        Some(UringFields {
+            opcode: btf.field("io_kiocb", "opcode").ok()?,
+            ring: btf.field("io_kiocb", "ctx").ok()?,
+            flags: btf.field("io_ring_ctx", "flags").ok()?,
+        })
+    }
+}
+
 fn first(btf: &Btf, of: &str, paths: &[&str]) -> Result<Field, BtfError> {
     let mut found = paths.iter().map(|path| btf.field(of, path));
     let first = found.next().expect("at least one name");

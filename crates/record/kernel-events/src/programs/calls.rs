@@ -11,6 +11,7 @@ use crate::programs::descriptors::{
 };
 use crate::programs::running::report_task;
 use crate::programs::slots::{FIRST, INODE, MODE};
+use crate::programs::uring;
 use crate::raw::{Kind, io, socket, wait, word};
 
 /// What a system call does.
@@ -483,7 +484,10 @@ pub fn exit(env: &Env) -> Vec<Insn> {
             C::Dup => end_dup(&mut c),
             C::Fcntl => end_fcntl(&mut c),
             C::CloseRange => end_close_range(&mut c),
-            C::Uring => end_one(&mut c, Kind::Uring),
+            C::Uring => {
+                uring::gave(&mut c);
+                end_one(&mut c, Kind::Uring);
+            }
             C::Close => {}
         }
         c.asm.jump(out);

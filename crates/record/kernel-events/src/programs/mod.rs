@@ -12,6 +12,7 @@ mod running;
 mod sched;
 mod slots;
 mod tasks;
+mod uring;
 
 use crate::asm::Insn;
 use crate::code::Env;
@@ -83,6 +84,9 @@ pub fn all(env: &Env, btf: &Btf) -> Vec<Spec> {
         Spec::tracepoint("block_rq_complete", block::complete(env)),
         Spec::tracepoint("tcp_rcv_space_adjust", arrivals::read(env)),
     ]);
+    if env.uring.is_some() {
+        all.push(given_to_rings(env));
+    }
     if env.functions {
         all.extend([
             Spec::function("sock_close", Attach::Entry, descriptors::socket_close(env)),
@@ -94,6 +98,11 @@ pub fn all(env: &Env, btf: &Btf) -> Vec<Spec> {
         all.push(Spec { optional: true, ..fault });
     }
     all
+}
+
+/// What is given to an `io_uring`, where the kernel says so.
+pub fn given_to_rings(env: &Env) -> Spec {
+    Spec { optional: true, ..Spec::tracepoint("io_uring_submit_req", uring::submit(env)) }
 }
 
 /// A program that does nothing, to find out whether functions can be attached to.
