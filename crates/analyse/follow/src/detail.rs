@@ -4,6 +4,7 @@ use fettle_requests::{Batch, FieldType, LinkKind, Peer, Request, State, Strings}
 
 use crate::JSON_VERSION;
 use crate::error::Result;
+use crate::named;
 use crate::session::{Context, Session};
 use crate::view::{Actor, Detail, EventRow, LinkRow, SectionRow, SpanRow, TimesNs};
 
@@ -39,6 +40,8 @@ impl Session<'_> {
             },
             |_, _| (),
         )?;
+        detail.named = named::spans(&detail.events, detail.request.end_ns);
+        detail.named_critical = named::critical(&detail.named);
         Ok(Some(detail))
     }
 
@@ -174,6 +177,8 @@ fn detail(request: &Request, context: &Context<'_>) -> Detail {
         request: context.row(request),
         events: request.events.iter().map(event).collect(),
         critical: context.critical(request),
+        named: Vec::new(),
+        named_critical: Vec::new(),
         shared_with: request.shared_with.clone(),
         problems: Vec::new(),
         actors,

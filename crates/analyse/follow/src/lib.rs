@@ -38,6 +38,7 @@ mod given;
 mod live;
 mod locate;
 mod locking;
+mod named;
 mod names;
 mod numbers;
 mod parts;
@@ -67,11 +68,12 @@ pub use parts::{Follower, LATE_NS, PartReader};
 pub use place::{Part, Place};
 pub use session::{Context, Observer, Session};
 pub use threads::{
-    ThreadEvent, ThreadEvents, event_fields, for_each_thread_doing, for_each_thread_event,
+    SpanCodes, ThreadEvent, ThreadEvents, event_fields, for_each_thread_doing,
+    for_each_thread_event,
 };
 pub use view::{
-    Actor, ClassSummary, Count, CriticalStep, Detail, EventRow, LinkRow, Quantiles, RequestRow,
-    SchemaSummary, SectionRow, SlowRequest, SpanRow, Summary, TimesNs,
+    Actor, ClassSummary, Count, CriticalStep, Detail, EventRow, LinkRow, NamedSpan, NamedStep,
+    Quantiles, RequestRow, SchemaSummary, SectionRow, SlowRequest, SpanRow, Summary, TimesNs,
 };
 
 /// Version of the JSON that this crate's values become.

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use fettle_requests::{
-    Batch, Complete, Counts, Engine, EventId, Options, Outcome, Program, Request, SchemaCounts,
-    Source, Strings, compile,
+    Batch, Complete, Counts, Engine, EventId, FieldType, Options, Outcome, Program, Request,
+    SchemaCounts, Source, Strings, compile,
 };
 use fettle_trace::Trace;
 
@@ -231,12 +231,19 @@ impl Context<'_> {
         let label = request.label.and_then(|label| self.strings.text(label));
         let mut path: Vec<String> = Vec::new();
         let mut actors = BTreeSet::new();
-        for section in request.sections.iter().filter(|section| section.actor) {
-            if !actors.insert((section.timeline, section.key)) {
+        for section in &request.sections {
+            let name = if !section.actor {
+                // What is no thread, and says what it is, such as a service of a tracing library.
+                let Some(service) = self.service(request, section.timeline, section.key) else {
+                    continue;
+                };
+                service.to_owned()
+            } else if actors.insert((section.timeline, section.key)) {
+                let actor = self.actor(request, section.timeline, section.key, section.joined_ns);
+                actor.process.unwrap_or(actor.name)
+            } else {
                 continue;
-            }
-            let actor = self.actor(request, section.timeline, section.key, section.joined_ns);
-            let name = actor.process.unwrap_or(actor.name);
+            };
             if !path.contains(&name) {
                 path.push(name);
             }
@@ -283,6 +290,20 @@ impl Context<'_> {
     /// A section's timeline and key: `file(pid=7, fd=3)`.
     pub fn describe(&self, request: &Request, timeline: usize, key: u128) -> String {
         self.program.describe(request.schema, timeline, key, self.strings)
+    }
+
+    /// The service that a section is of, if its timeline is one of services.
+    fn service(&self, request: &Request, timeline: usize, key: u128) -> Option<&str> {
+        let lane = self.program.schemas().get(request.schema)?.timelines().get(timeline)?;
+        let text = |(field, value): (&fettle_requests::Field, i128)| {
+            (field.name == "service" && field.ty == FieldType::Text)
+                .then(|| self.text(value as u64))
+        };
+        if lane.name != "service" {
+            return None;
+        }
+        let values = self.program.key_values(request.schema, timeline, key);
+        values.into_iter().find_map(text).filter(|service| !service.is_empty())
     }
 
     /// What an actor is: a thread by its process's name, anything else by its key.

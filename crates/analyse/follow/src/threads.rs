@@ -2,7 +2,7 @@
 //! could have run, or waited for what.
 
 use fettle_requests::{Activities, Activity, Source, Strings, compile, shipped};
-use fettle_trace::{EventKind, Trace};
+use fettle_trace::{EventKind, FieldType, Trace};
 
 use crate::detail::shown;
 use crate::error::Result;
@@ -21,6 +21,17 @@ pub struct ThreadEvent {
     pub tid: u32,
     /// Place of its kind in [`ThreadEvents::kinds`].
     pub kind: usize,
+    /// The span that it is the beginning or the end of.
+    pub span: Option<SpanCodes>,
+}
+
+/// Codes of the texts of a span, as tracing libraries report them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanCodes {
+    /// Its name; only its beginning has one.
+    pub name: Option<u32>,
+    /// What tells it from others.
+    pub id: (u32, u32),
 }
 
 /// What a pass over all events came to.
@@ -28,6 +39,8 @@ pub struct ThreadEvent {
 pub struct ThreadEvents {
     /// Names of the kinds.
     pub kinds: Vec<String>,
+    /// Texts by code.
+    pub texts: Strings,
     /// What could not be read.
     pub problems: Vec<String>,
 }
@@ -37,24 +50,63 @@ pub fn for_each_thread_event(
     trace: &Trace,
     with: &mut dyn FnMut(ThreadEvent),
 ) -> Result<ThreadEvents> {
-    let (mut stream, damaged) =
-        trace.events(&mut |kind| Some(place(kind, THREAD).into_iter().collect()))?;
+    let mut texts = Strings::default();
+    let (mut stream, damaged) = trace.events(&mut |kind| Some(Columns::of(kind).places()))?;
     let kinds = stream.kinds().map(|kind| kind.name.clone()).collect();
-    let naming: Vec<bool> = stream.kinds().map(|kind| place(kind, THREAD).is_some()).collect();
+    let columns: Vec<Columns> = stream.kinds().map(Columns::of).collect();
     let mut problems: Vec<String> = damaged.iter().map(ToString::to_string).collect();
     loop {
-        match stream.next(u64::MAX, &mut |_| 0) {
+        match stream.next(u64::MAX, &mut |text| texts.code(text)) {
             Ok(Some(run)) => {
                 let kind = run.kind;
+                let Columns { thread, span } = columns[kind];
+                // Columns come in the order in which they were asked for.
+                let first = usize::from(thread.is_some());
+                let text = |column: usize, row: usize| run.values(first + column)[row] as u32;
                 for (row, time_ns) in run.times_ns().iter().enumerate() {
-                    let tid = if naming[kind] { run.values(0)[row] as u32 } else { 0 };
-                    with(ThreadEvent { time_ns: *time_ns, tid, kind });
+                    let tid = thread.map_or(0, |_| run.values(0)[row] as u32);
+                    let span = span.map(|span| SpanCodes {
+                        id: (text(0, row), text(1, row)),
+                        name: span.name.map(|_| text(2, row)),
+                    });
+                    with(ThreadEvent { time_ns: *time_ns, tid, kind, span });
                 }
             }
-            Ok(None) => return Ok(ThreadEvents { kinds, problems }),
+            Ok(None) => return Ok(ThreadEvents { kinds, texts, problems }),
             // The file is given up; the others go on.
             Err(error) => problems.push(error.to_string()),
         }
+    }
+}
+
+/// Which columns of a kind of events are read.
+#[derive(Clone, Copy)]
+struct Columns {
+    thread: Option<usize>,
+    span: Option<SpanColumns>,
+}
+
+/// Those of the beginning or the end of a span.
+#[derive(Clone, Copy)]
+struct SpanColumns {
+    trace: usize,
+    span: usize,
+    name: Option<usize>,
+}
+
+impl Columns {
+    fn of(kind: &EventKind) -> Columns {
+        let text = |field| place(kind, field).filter(|at| kind.fields[*at].ty == FieldType::Text);
+        let is_span = kind.name.ends_with("_begin") || kind.name.ends_with("_end");
+        let span = text("trace").zip(text("span")).filter(|_| is_span);
+        let name = text("name").filter(|_| kind.name.ends_with("_begin"));
+        let span = span.map(|(trace, span)| SpanColumns { trace, span, name });
+        Columns { thread: place(kind, THREAD), span }
+    }
+
+    fn places(self) -> Vec<usize> {
+        let span = self.span.map(|span| [Some(span.trace), Some(span.span), span.name]);
+        self.thread.into_iter().chain(span.into_iter().flatten().flatten()).collect()
     }
 }
 

@@ -250,6 +250,10 @@ pub struct Detail {
     pub events: Vec<EventRow>,
     /// Its critical path, first step first.
     pub critical: Vec<CriticalStep>,
+    /// Of imported traces: the spans that it is made of, each before its children.
+    pub named: Vec<NamedSpan>,
+    /// Their critical path, first step first.
+    pub named_critical: Vec<NamedStep>,
     /// Requests that it shared work with.
     pub shared_with: Vec<u64>,
     /// What could not be read, or not be used, one sentence each.
@@ -322,6 +326,40 @@ pub struct LinkRow {
     pub likely: u16,
     /// How many it was chosen among.
     pub candidates: u32,
+}
+
+/// A span that says what it is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NamedSpan {
+    /// The service that reported it.
+    pub service: String,
+    /// What was done.
+    pub name: String,
+    /// When it began.
+    pub from_ns: u64,
+    /// When it ended; the request's end, if nothing says.
+    pub to_ns: u64,
+    /// Place of the span that it is a child of.
+    pub parent: Option<usize>,
+    /// How many are around it.
+    pub depth: usize,
+    /// `ok`, `error`, or nothing.
+    pub status: String,
+    /// How many it could be a child of, if that was not said by an id; 0 if it was.
+    pub candidates: u32,
+    /// How likely the one that was chosen is right, in thousandths.
+    pub likely: u16,
+}
+
+/// A part of a critical path of spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NamedStep {
+    /// Place of the span.
+    pub span: usize,
+    /// From then on it was the one that counted, and none of its children.
+    pub from_ns: u64,
+    /// Until then.
+    pub to_ns: u64,
 }
 
 /// An event.

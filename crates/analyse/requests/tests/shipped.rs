@@ -931,14 +931,14 @@ fn a_connection_ends_what_was_asked_on_it() {
 fn spans_of_a_trace_are_a_request() {
     let story = shipped_story(
         "spans",
-        "1 span_begin \"t\" \"a\" \"\" \"GET\"
-         2 span_begin \"u\" \"a\" \"\" \"PUT\"
-         3 span_begin \"t\" \"b\" \"a\" \"query\"
-         4 span_end \"t\" \"b\"
-         5 span_begin \"t\" \"c\" \"a\" \"log\"
-         6 span_end \"t\" \"a\"
-         7 span_end \"u\" \"a\"
-         9 span_end \"t\" \"c\"",
+        "1 span_begin \"t\" \"a\" \"\" \"s\" \"GET\"
+         2 span_begin \"u\" \"a\" \"\" \"s\" \"PUT\"
+         3 span_begin \"t\" \"b\" \"a\" \"s\" \"query\"
+         4 span_end \"t\" \"b\" \"s\"
+         5 span_begin \"t\" \"c\" \"a\" \"s\" \"log\"
+         6 span_end \"t\" \"a\" \"s\"
+         7 span_end \"u\" \"a\" \"s\"
+         9 span_end \"t\" \"c\" \"s\"",
     );
     assert_eq!(story.events(), [vec![1, 6], vec![0, 2, 3, 4, 5, 7]]);
     assert!(story.requests.iter().all(|request| request.outcome == Outcome::Drained));
