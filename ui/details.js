@@ -2,6 +2,7 @@
 
 import { byId, make } from "./dom.js";
 import { count, duration, moment, percent, plural } from "./format.js";
+import { requestName } from "./timeline.js";
 
 /** @typedef {import("./types.js").CallDetail} CallDetail */
 /** @typedef {import("./types.js").ReportedDetail} ReportedDetail */
@@ -11,10 +12,12 @@ export class Details {
   /**
    * @param {import("./state.js").State} state
    * @param {(call: Call) => void} go shows a call in the timelines
+   * @param {import("./timeline.js").Timeline} timeline
    */
-  constructor(state, go) {
+  constructor(state, go, timeline) {
     this.state = state;
     this.go = go;
+    this.timeline = timeline;
     this.place = byId("details", HTMLElement);
   }
 
@@ -61,9 +64,32 @@ export class Details {
     const buttons = make("div", { class: "row" },
       this.button("Before", () => before && this.go(before), before !== null),
       this.button("Behind", () => behind && this.go(behind), behind !== null));
+    buttons.append(this.pinner(reported.thread));
     if (reported.duration_ns) buttons.append(this.button("Zoom to it", () => this.state.show(reported.start_ns, end)));
     if (known?.what === "lasting") buttons.append(this.button("Durations", () => this.state.set({ label: reported.label, tab: "durations" })));
     this.begin(known?.name ?? "?", figures, buttons);
+    const place = make("div", {});
+    this.place.append(place);
+    void this.belongs(reported, place);
+  }
+
+  /** Says which requests an event belongs to. @param {ReportedDetail} reported @param {HTMLElement} place */
+  async belongs(reported, place) {
+    try {
+      const owners = await this.timeline.owners(reported);
+      if (!owners.length || !place.isConnected) return;
+      const list = owners.map((owner) => this.line(requestName(owner), duration(owner.response_ns), () =>
+        this.state.set({ request: { schema: owner.schema, id: owner.id }, beside: null, tab: "requests" })));
+      place.append(make("h3", {}, owners.length > 1 ? "Of the requests" : "Of the request"), make("ul", { class: "list" }, ...list));
+    } catch {
+      // There are no requests by this schema, which the list of them says.
+    }
+  }
+
+  /** @param {number} thread its index */
+  pinner(thread) {
+    const pinned = this.state.view.pinned.includes(thread);
+    return this.button(pinned ? "Unpin its thread" : "Pin its thread", () => this.timeline.pin(thread));
   }
 
   /** @param {CallDetail} call */

@@ -1,6 +1,6 @@
 // Where the rows of the timelines are. No drawing and no state: numbers in, numbers out.
 
-/** @typedef {import("./types.js").ThreadInfo} ThreadInfo */
+/** @typedef {import("./types.js").Lane} Lane */
 /** @typedef {import("./types.js").Row} Row */
 
 export const RULER = 26;
@@ -9,34 +9,48 @@ export const HEAD = 27;
 /** Height of the strip that shows whether a thread ran, at the bottom of its head. */
 export const STRIP = 5;
 const GAP = 6;
+/** How far threads' names stand in below that of their process. */
+const INSET = 14;
 /** Number of a thread's first row of what events say; rows before it are of calls. */
 export const REPORTED = 0x10000;
 
 /**
- * Rows of all threads from top to bottom, and their height together.
- * @param {ThreadInfo[]} threads
+ * Rows of all threads from top to bottom, and their height together. Processes with several threads have a row,
+ * where there is more than one lane.
+ * @param {Lane[]} lanes
  * @param {Set<number>} folded threads of which only the head is shown
+ * @param {Set<string>} closed lanes of which only the head is shown
  * @returns {{rows: Row[], height: number}}
  */
-export function layOut(threads, folded) {
+export function layOut(lanes, folded, closed) {
   /** @type {Row[]} */
   const rows = [];
   let top = 0;
-  for (const thread of threads) {
-    rows.push({ kind: "thread", thread, depth: -1, top, height: HEAD });
-    top += HEAD;
-    /** @param {Row["kind"]} kind @param {number} first @param {number} count */
-    const add = (kind, first, count) => {
-      for (let depth = first; depth < first + count; depth++) {
-        rows.push({ kind, thread, depth, top, height: ROW });
-        top += ROW;
-      }
-    };
-    if (!folded.has(thread.index)) {
-      add("calls", 0, thread.depths);
-      add("reported", REPORTED, thread.reported);
+  for (const lane of lanes) {
+    const [first] = lane.threads;
+    const headed = lanes.length > 1 && (lane.threads.length > 1 || lane.pid === 0);
+    const inset = headed ? INSET : 0;
+    if (first && headed) {
+      rows.push({ kind: "process", lane, thread: first, depth: -1, top, height: HEAD, inset: 0 });
+      top += HEAD;
+      if (closed.has(lane.key)) continue;
     }
-    top += GAP;
+    for (const thread of lane.threads) {
+      rows.push({ kind: "thread", lane, thread, depth: -1, top, height: HEAD, inset });
+      top += HEAD;
+      /** @param {Row["kind"]} kind @param {number} first @param {number} count */
+      const add = (kind, first, count) => {
+        for (let depth = first; depth < first + count; depth++) {
+          rows.push({ kind, lane, thread, depth, top, height: ROW, inset });
+          top += ROW;
+        }
+      };
+      if (!folded.has(thread.index)) {
+        add("calls", 0, thread.depths);
+        add("reported", REPORTED, thread.reported);
+      }
+      top += GAP;
+    }
   }
   return { rows, height: top };
 }

@@ -3,8 +3,12 @@
 import { get } from "./api.js";
 import { make } from "./dom.js";
 import { count, duration, moment, percent, plural } from "./format.js";
+import { merged } from "./critical.js";
+import { Figures } from "./figures.js";
 import { time } from "./functions.js";
 import { Histogram } from "./histogram.js";
+import { spansOf } from "./named.js";
+import { requestName } from "./timeline.js";
 import { STATES, Waterfall } from "./waterfall.js";
 
 /** @typedef {import("./types.js").ListedRequest} ListedRequest */
@@ -38,13 +42,14 @@ export class Requests {
    * @param {HTMLElement} panel
    * @param {import("./state.js").State} state
    * @param {(error: unknown) => void} failed
-   * @param {(tid: number) => void} reveal shows a thread in the timelines
+   * @param {import("./timeline.js").Timeline} timeline
    */
-  constructor(panel, state, failed, reveal) {
+  constructor(panel, state, failed, timeline) {
     this.panel = panel;
     this.state = state;
     this.failed = failed;
-    this.reveal = reveal;
+    this.timeline = timeline;
+    this.figures = new Figures(state, failed);
     /** How many there are, once that is known. */
     this.all = 0;
     /** How many of them are asked for, and how many of these are listed. */
@@ -74,7 +79,7 @@ export class Requests {
     });
     /** @type {string|null|undefined} the schema whose requests are shown */
     this.schema = undefined;
-    this.waterfalls = [new Waterfall(state), new Waterfall(state)];
+    this.waterfalls = [new Waterfall(state, failed), new Waterfall(state, failed)];
     this.shownKey = "";
     /** @type {Promise<void>|null} */
     this.loading = null;
@@ -109,6 +114,7 @@ export class Requests {
     if (this.input.value.trim() !== find) this.input.value = find;
     this.histogram.setBrushed(took);
     if (this.all) this.list();
+    if (this.all) this.hint();
   }
 
   /** The order of the list; a link may name a column that there is none of. @returns {{key: Key, down: boolean}} */
@@ -121,6 +127,7 @@ export class Requests {
   /** The trace has grown: an open view shows it now, others when they are opened. */
   again() {
     this.loading = null;
+    this.figures.again();
     this.refresh();
   }
 
@@ -167,9 +174,9 @@ export class Requests {
 
   /** Says what to do while nothing is chosen. */
   hint() {
-    if (this.state.view.request) return;
-    this.right.replaceChildren(make("p", { class: "empty" },
-      "Choose a request to see where its time went. Drag in the plot to list those that took as long. ", this.said));
+    if (this.state.view.request || !this.all) return;
+    if (!this.figures.place.isConnected) this.right.replaceChildren(this.figures.place);
+    void this.figures.show(this.said);
   }
 
   /** Lists what is asked for from its beginning. What stands there stays until the first of it come. */
@@ -321,7 +328,7 @@ export class Requests {
     },
       make("td", {}, ...time(row.response_ns)), make("td", { class: "text" }, bar),
       make("td", { class: "soft" }, moment(row.begin_ns, 1e4)),
-      make("td", { class: "text" }, row.class || "–", ...(row.certainty === "chosen" ? [make("span", { class: "soft" }, ` · ${certainty(row)}`)] : [])),
+      make("td", { class: "text" }, row.class || "–", ...(row.certainty === "seen" ? [] : [make("span", { class: `sure ${row.certainty.replace(" ", "-")}` }, certainty(row))])),
       make("td", { class: "text soft", title: row.path.join(" → ") }, row.path.join(" → ")));
   }
 
@@ -340,7 +347,10 @@ export class Requests {
     if (key === this.shownKey) return;
     this.shownKey = key;
     this.mark();
-    if (!request) return this.hint();
+    if (!request) {
+      this.timeline.setRequest("", new Map());
+      return this.hint();
+    }
     try {
       const ids = beside ? [request, beside] : [request];
       const details = await Promise.all(ids.map((id) =>
@@ -352,10 +362,36 @@ export class Requests {
       const parts = details.map((detail, at) => this.whole(detail, at, longest, details.length === 2));
       this.right.replaceChildren(...parts);
       this.right.scrollTop = 0;
+      const [first] = details;
+      if (first) this.timeline.setRequest(requestName(first.request), this.stretches(first));
     } catch (error) {
       if (error instanceof Error && "status" in error && error.status === 404) this.state.set({ request: null, beside: null }, false);
       else this.failed(error);
     }
+  }
+
+  /** When which threads worked for a request, by their index. @param {RequestDetail} detail */
+  stretches(detail) {
+    /** @type {Map<number, [number, number][]>} */
+    const stretches = new Map();
+    const add = (/** @type {number} */ thread, /** @type {number} */ from, /** @type {number} */ to) => {
+      const known = stretches.get(thread) ?? [];
+      stretches.set(thread, known);
+      const last = known[known.length - 1];
+      if (last && from <= last[1]) last[1] = Math.max(last[1], to);
+      else known.push([from, to]);
+    };
+    const { threads } = this.state.trace;
+    const of = detail.actors.map(({ tid }) => threads.findLast((thread) => thread.tid === tid && thread.start_ns <= detail.request.end_ns));
+    for (const span of detail.spans) {
+      const thread = of[span.actor];
+      if (thread) add(thread.index, span.from_ns, span.to_ns);
+    }
+    for (const span of detail.named) {
+      const thread = threads.find(({ name }) => name === span.service);
+      if (thread) add(thread.index, span.from_ns, span.to_ns);
+    }
+    return stretches;
   }
 
   /** @param {RequestDetail} detail @param {number} at @param {number} longest @param {boolean} two */
@@ -366,13 +402,13 @@ export class Requests {
     const beyond = request.wall_ns > request.response_ns ? ` · goes on for ${duration(request.wall_ns - request.response_ns)} behind its answer` : "";
     const head = make("header", {},
       make("h2", {}, `#${request.id} ${request.class}`),
-      make("span", { class: "soft" }, `${duration(request.response_ns)} from ${moment(request.begin_ns, 1e4)} · ${plural(request.events, "event")} · ${plural(request.actors, "thread")}${beyond}${shared}`),
-      ...(request.certainty === "seen" ? [] : [make("span", { class: "soft" }, ` · ${certainty(request)}`)]));
+      make("span", { class: "soft" }, `${duration(request.response_ns)} from ${moment(request.begin_ns, 1e4)} · ${plural(request.events, "event")} · ${detail.named.length ? plural(detail.named.length, "span") : plural(request.actors, "thread")}${beyond}${shared}`),
+      make("span", { class: `sure ${request.certainty.replace(" ", "-")}`, title: "how certain the least certain of its links is" }, certainty(request)));
     const buttons = make("span", { class: "buttons" });
     buttons.append(make("button", { type: "button", class: "small", click: () => {
       this.state.show(request.begin_ns, request.end_ns);
       const first = detail.actors[0]?.tid;
-      if (first) this.reveal(first);
+      if (first) this.timeline.revealThread(first);
     } }, "In the timelines"));
     if (two) {
       buttons.append(make("button", { type: "button", class: "small", click: () => {
@@ -388,13 +424,23 @@ export class Requests {
       if (!ns) continue;
       legend.append(make("li", { title: says }, make("i", { class: `state-${name}` }), `${name} `, make("span", { class: "soft" }, `${duration(ns)}, ${percent(ns / all)}`)));
     }
+    if (detail.named.length) {
+      const { place, path } = spansOf(detail, longest);
+      return make("section", { class: "whole", "aria-label": `Request ${request.id}` }, head, place,
+        ...(two ? [] : [make("h3", {}, "Critical path"), path]));
+    }
     waterfall.show(detail, longest);
     const path = make("ol", { class: "critical" });
-    for (const step of detail.critical) {
-      const ns = step.to_ns - step.from_ns;
-      path.append(make("li", {}, make("i", { class: `state-${step.state}` }),
-        make("span", { class: "figure" }, duration(ns)), make("span", { class: "state" }, step.state), make("span", { class: "who" }, step.actor),
-        make("span", { class: "soft" }, step.waited_for ? `until ${step.waited_for}` : "")));
+    for (const { lines, short, short_ns } of merged(detail.critical)) {
+      for (const { state, actor, until, ns, steps } of lines) {
+        path.append(make("li", {}, make("i", { class: `state-${state}` }),
+          make("span", { class: "figure" }, duration(ns)), make("span", { class: "state" }, state), make("span", { class: "who" }, actor),
+          make("span", { class: "soft" }, [until ? `until ${until}` : "", steps > 1 ? `${count(steps)} times` : ""].filter(Boolean).join(", "))));
+      }
+      if (short) {
+        path.append(make("li", { class: "soft" }, make("i", {}), make("span", { class: "figure" }, duration(short_ns)),
+          make("span", {}, plural(short, "short step"))));
+      }
     }
     return make("section", { class: "whole", "aria-label": `Request ${request.id}` }, head, legend, waterfall.place,
       ...(detail.critical.length && !two ? [make("h3", {}, "Critical path"), path] : []));

@@ -12,7 +12,7 @@ export const TABS = ["functions", "flame", "durations", "requests", "communicati
 
 /** What of the view chooses and sorts lists, by its form in the address. */
 const LIMITS = /** @type {const} */ (["took", "lasted", "part"]);
-const TEXTS = /** @type {const} */ (["find", "search"]);
+const TEXTS = /** @type {const} */ (["find", "search", "lanes"]);
 const ORDERS = /** @type {const} */ (["order", "functions"]);
 
 /** What of the view is chosen. */
@@ -49,7 +49,7 @@ export class State {
     this.view = {
       from: 0, to: this.end, range: null, label: null, call: null, tab: "functions", scroll: 0,
       cpu: false, request: null, beside: null, schema: null, took: null, find: "", order: null,
-      lasted: null, part: null, search: "", functions: null,
+      lasted: null, part: null, search: "", functions: null, lanes: "", busy: false, pinned: [],
     };
     this.tabs = tabsOf(trace);
     /** @type {Set<(view: View, before: View) => void>} */
@@ -195,6 +195,8 @@ export class State {
     if (beside) parts.push(`beside=${beside.schema}.${beside.id}`);
     if (tab !== this.tabs[0]) parts.push(`tab=${tab}`);
     if (cpu) parts.push("cpu=1");
+    if (view.busy) parts.push("busy=1");
+    if (view.pinned.length) parts.push(`pinned=${view.pinned.join(".")}`);
     if (scroll > 0) parts.push(`scroll=${Math.round(scroll)}`);
     return `#${[...parts, ...lists(view)].join("&")}`;
   }
@@ -232,6 +234,9 @@ export class State {
     const tab = parameters.get("tab") ?? "";
     view.tab = this.tabs.includes(tab) ? tab : this.tabs[0] ?? "functions";
     view.cpu = parameters.get("cpu") === "1" && this.trace.switches;
+    view.busy = parameters.get("busy") === "1";
+    const pinned = /^\d+(\.\d+)*$/.exec(parameters.get("pinned") ?? "")?.[0].split(".").map(Number) ?? [];
+    view.pinned = pinned.filter((index) => this.trace.threads.some((thread) => thread.index === index));
     view.scroll = numbers("scroll", /^(\d+)$/)?.[0] ?? 0;
     this.readLists(parameters);
     this.clamp();

@@ -10,6 +10,7 @@ import { OFF_CPU, get, trackKey, viewport } from "./api.js";
 import { packed } from "./colours.js";
 import { byId, make, perFrame, sized } from "./dom.js";
 import { count, duration, moment, niceStep, plural } from "./format.js";
+import { chosenLanes } from "./lanes.js";
 import { HEAD, ROW, RULER, STRIP, firstAfter, layOut, pieceAt, tracksOf, visible } from "./layout.js";
 import { Raster, mixed } from "./raster.js";
 
@@ -29,6 +30,13 @@ const REACH = 3;
 /** Of the view's width, how far the window reaches beyond it on each side. */
 const MARGIN = 1;
 const WAITED = 0;
+/** Width of the place at the end of a thread's name's row that pins it, with that of the scroll bar, in CSS pixels. */
+const PIN = 44;
+
+/** What a request is called in one word or two. @param {{id: number, class: string}} request */
+export function requestName({ id, class: name }) {
+  return `#${id} ${name}`.trim();
+}
 
 export class Timeline {
   /**
@@ -43,7 +51,14 @@ export class Timeline {
     this.tip = byId("tip", HTMLElement);
     /** @type {Set<number>} */
     this.folded = new Set();
-    this.layout = layOut(state.trace.threads, this.folded);
+    /** Processes of which only the name is shown. @type {Set<string>} */
+    this.closed = new Set();
+    this.layout = this.laidOut();
+    /** What is looked for in names. */
+    this.query = "";
+    /** What the chosen request did on each thread: from when until when. @type {Map<number, [number, number][]>} */
+    this.ofRequest = new Map();
+    this.requestName = "";
     /** @type {Map<string, Pieces>} */
     this.tracks = new Map();
     this.window = { from: 0, to: 0, bits: 0, tracks: "" };
@@ -75,10 +90,26 @@ export class Timeline {
     this.draw();
   }
 
-  /** @param {Set<number>|null} labels */
-  setFound(labels) {
+  /** @param {Set<number>|null} labels @param {string} query what is looked for in names of threads */
+  setFound(labels, query) {
     this.found = labels;
+    this.query = query;
     this.draw();
+  }
+
+  /**
+   * Shows which threads worked for a request, and when.
+   * @param {string} name @param {Map<number, [number, number][]>} stretches by index of the thread
+   */
+  setRequest(name, stretches) {
+    this.requestName = name;
+    this.ofRequest = stretches;
+    this.draw();
+  }
+
+  laidOut() {
+    const { trace, view } = this.state;
+    return layOut(chosenLanes(trace.threads, view), this.folded, this.closed);
   }
 
   /** Nanoseconds of a CSS pixel. */
@@ -99,7 +130,7 @@ export class Timeline {
 
   /** Scrolls so that a call's row can be seen. @param {CallId} call */
   reveal({ thread, depth }) {
-    if (this.folded.delete(thread)) this.refold();
+    this.uncover(thread, true);
     const row = this.layout.rows.find((row) => row.thread.index === thread && row.depth === depth);
     if (!row) return;
     const height = this.canvas.clientHeight - RULER;
@@ -111,12 +142,39 @@ export class Timeline {
 
   /** Scrolls to a thread. @param {number} tid */
   revealThread(tid) {
-    const row = this.layout.rows.find(({ thread }) => thread.tid === tid);
-    if (row) this.state.set({ scroll: row.top });
+    const known = this.state.trace.threads.find((thread) => thread.tid === tid);
+    if (known) this.revealIndex(known.index);
+  }
+
+  /** Scrolls to a thread. @param {number} index */
+  revealIndex(index) {
+    this.uncover(index, false);
+    const row = this.layout.rows.find(({ kind, thread }) => kind === "thread" && thread.index === index);
+    if (row) this.state.set({ scroll: Math.min(row.top, this.mostScroll()) });
+  }
+
+  /** How far down one can scroll, in CSS pixels. */
+  mostScroll() {
+    return Math.max(0, this.layout.height + 12 - (this.canvas.clientHeight - RULER));
+  }
+
+  /** Lets a thread have a row, whatever hides it. @param {number} index @param {boolean} whole with all of its rows */
+  uncover(index, whole) {
+    const has = (/** @type {import("./types.js").Lane} */ lane) => lane.threads.some((thread) => thread.index === index);
+    if (!chosenLanes(this.state.trace.threads, this.state.view).some(has)) this.state.set({ lanes: "", busy: false });
+    const lane = chosenLanes(this.state.trace.threads, this.state.view).find(has);
+    const opened = lane !== undefined && this.closed.delete(lane.key);
+    if ((whole && this.folded.delete(index)) || opened) this.refold();
+  }
+
+  /** Pins a thread to the top, or lets it go. @param {number} index */
+  pin(index) {
+    const { pinned } = this.state.view;
+    this.state.set({ pinned: pinned.includes(index) ? pinned.filter((other) => other !== index) : [...pinned, index] });
   }
 
   refold() {
-    this.layout = layOut(this.state.trace.threads, this.folded);
+    this.layout = this.laidOut();
     this.fit();
     this.draw();
   }
@@ -193,6 +251,7 @@ export class Timeline {
     for (const row of rows) {
       const top = Math.round((RULER + row.top - view.scroll) * ratio);
       const off = this.tracks.get(trackKey(row.thread.index, OFF_CPU));
+      if (row.kind === "process") continue;
       if (row.kind === "thread") {
         const bottom = top + Math.round((HEAD - 3) * ratio);
         if (!off || !row.thread.off_cpu) continue;
@@ -246,8 +305,13 @@ export class Timeline {
     context.textBaseline = "alphabetic";
     for (const row of rows) {
       const top = RULER + row.top - view.scroll;
+      if (row.kind === "process") {
+        this.process(context, row, top, palette);
+        continue;
+      }
       if (row.kind === "thread") {
         this.head(context, row, top, palette);
+        this.request(context, row, top, palette);
         continue;
       }
       const pieces = this.tracks.get(trackKey(row.thread.index, row.depth));
@@ -295,22 +359,21 @@ export class Timeline {
    * @param {CanvasRenderingContext2D} context @param {Row} row @param {number} top
    * @param {Palette} palette
    */
-  head(context, { thread }, top, palette) {
-    const folded = this.folded.has(thread.index);
+  head(context, { thread, inset }, top, palette) {
     context.fillStyle = palette.css("line");
     context.fillRect(0, top, this.canvas.clientWidth, 1);
-    context.fillStyle = palette.css("soft");
-    context.beginPath();
-    const [x, y] = [9, top + 11];
-    if (folded) context.moveTo(x - 2, y - 4), context.lineTo(x + 3, y), context.lineTo(x - 2, y + 4);
-    else context.moveTo(x - 4, y - 2), context.lineTo(x, y + 3), context.lineTo(x + 4, y - 2);
-    context.fill();
-    context.font = "600 11.5px Inter, 'Segoe UI', system-ui, sans-serif";
-    context.fillStyle = palette.css("text");
     const name = thread.name || (thread.pid || thread.calls ? `thread ${thread.index}` : "not recorded");
-    context.fillText(name, 19, top + 15);
-    const after = 19 + context.measureText(name).width + 10;
-    context.font = "11px Inter, 'Segoe UI', system-ui, sans-serif";
+    const after = this.title(context, name, this.folded.has(thread.index), inset, top, palette);
+    const pinned = this.state.view.pinned.includes(thread.index);
+    const pin = this.canvas.clientWidth - PIN / 2;
+    context.beginPath();
+    context.moveTo(pin, top + 6), context.lineTo(pin + 5, top + 11), context.lineTo(pin, top + 16), context.lineTo(pin - 5, top + 11);
+    context.closePath();
+    context.lineWidth = 1;
+    context.strokeStyle = palette.css("soft");
+    context.fillStyle = palette.css("accent");
+    if (pinned) context.fill();
+    else context.stroke();
     context.fillStyle = palette.css("soft");
     const parts = [thread.tid ? `tid ${thread.tid}` : ""];
     if (thread.calls) parts.push(plural(thread.calls, "call"));
@@ -319,6 +382,67 @@ export class Timeline {
     if (thread.lost) parts.push(`${count(thread.lost)} lost`);
     if (!thread.calls && !thread.events) parts.push("nothing recorded");
     context.fillText(parts.filter(Boolean).join("  ·  "), after, top + 15);
+  }
+
+  /**
+   * A name that folds what is below it. Returns where it ends.
+   * @param {CanvasRenderingContext2D} context @param {string} name @param {boolean} folded @param {number} inset
+   * @param {number} top @param {Palette} palette
+   */
+  title(context, name, folded, inset, top, palette) {
+    context.fillStyle = palette.css("soft");
+    context.beginPath();
+    const [x, y] = [inset + 9, top + 11];
+    if (folded) context.moveTo(x - 2, y - 4), context.lineTo(x + 3, y), context.lineTo(x - 2, y + 4);
+    else context.moveTo(x - 4, y - 2), context.lineTo(x, y + 3), context.lineTo(x + 4, y - 2);
+    context.fill();
+    context.font = "600 11.5px Inter, 'Segoe UI', system-ui, sans-serif";
+    const found = this.query !== "" && name.toLowerCase().includes(this.query);
+    context.fillStyle = palette.css(found ? "accent" : "text");
+    context.fillText(name, inset + 19, top + 15);
+    const after = inset + 19 + context.measureText(name).width + 10;
+    context.font = "11px Inter, 'Segoe UI', system-ui, sans-serif";
+    return after;
+  }
+
+  /**
+   * A process above its threads.
+   * @param {CanvasRenderingContext2D} context @param {Row} row @param {number} top @param {Palette} palette
+   */
+  process(context, { lane }, top, palette) {
+    context.fillStyle = palette.css("raised");
+    context.fillRect(0, top, this.canvas.clientWidth, HEAD - 3);
+    context.fillStyle = palette.css("line");
+    context.fillRect(0, top, this.canvas.clientWidth, 1);
+    const after = this.title(context, lane.name, this.closed.has(lane.key), 0, top, palette);
+    const sum = (/** @type {"calls"|"events"} */ what) => lane.threads.reduce((sum, thread) => sum + thread[what], 0);
+    context.fillStyle = palette.css("soft");
+    context.fillText([
+      lane.pid ? `pid ${lane.pid}` : "", plural(lane.threads.length, "thread"),
+      sum("calls") ? plural(sum("calls"), "call") : "", sum("events") ? plural(sum("events"), "event") : "",
+    ].filter(Boolean).join("  ·  "), after, top + 15);
+  }
+
+  /**
+   * When a thread worked for the chosen request.
+   * @param {CanvasRenderingContext2D} context @param {Row} row @param {number} top @param {Palette} palette
+   */
+  request(context, { thread }, top, palette) {
+    const stretches = this.ofRequest.get(thread.index);
+    if (!stretches) return;
+    const { from } = this.state.view;
+    const wide = this.canvas.clientWidth;
+    context.fillStyle = palette.css("accent");
+    let named = false;
+    for (const [begin, end] of stretches) {
+      const left = Math.max((begin - from) / this.perPixel, 0);
+      const right = Math.min((end - from) / this.perPixel, wide);
+      if (right < 0 || left > wide || right < left) continue;
+      context.fillRect(left, top + HEAD - 5, Math.max(right - left, 2), 4);
+      if (named || left < 260) continue;
+      context.fillText(this.requestName, left, top + HEAD - 8);
+      named = true;
+    }
   }
 
   /** @param {CanvasRenderingContext2D} context @param {Palette} palette */
@@ -389,6 +513,7 @@ export class Timeline {
     const at = y - RULER + this.state.view.scroll;
     const row = y < RULER ? undefined : visible(this.layout.rows, at, at + 1)[0];
     if (!row || at < row.top || at >= row.top + row.height) return null;
+    if (row.kind === "process") return null;
     const depth = row.kind === "thread" ? OFF_CPU : row.depth;
     if (depth === OFF_CPU && (at < row.top + HEAD - STRIP - 5 || !row.thread.off_cpu)) return null;
     const pieces = this.tracks.get(trackKey(row.thread.index, depth));
@@ -401,6 +526,7 @@ export class Timeline {
     const { canvas, state, scroller } = this;
     new ResizeObserver(() => this.draw()).observe(canvas);
     state.listen((view, before) => {
+      if (view.lanes !== before.lanes || view.busy !== before.busy || view.pinned !== before.pinned) this.refold();
       if (view.scroll !== before.scroll && Math.abs(scroller.scrollTop - view.scroll) > 1) {
         scroller.scrollTop = view.scroll;
       }
@@ -453,9 +579,8 @@ export class Timeline {
 
   /** @param {number} pixels */
   scrollBy(pixels) {
-    const most = Math.max(0, this.layout.height + 12 - (this.canvas.clientHeight - RULER));
     const { scroll } = this.state.view;
-    this.state.set({ scroll: Math.max(0, Math.min(scroll + pixels, most)) });
+    this.state.set({ scroll: Math.max(0, Math.min(scroll + pixels, this.mostScroll())) });
   }
 
   /** @param {PointerEvent} event */
@@ -502,6 +627,11 @@ export class Timeline {
     if (selects) return state.set({ range: null });
     const above = y - RULER + state.view.scroll;
     const head = y < RULER ? undefined : visible(this.layout.rows, above, above + 1)[0];
+    if (head?.kind === "process") {
+      if (!this.closed.delete(head.lane.key)) this.closed.add(head.lane.key);
+      return this.refold();
+    }
+    if (head?.kind === "thread" && x > this.canvas.clientWidth - PIN && above < head.top + HEAD) return this.pin(head.thread.index);
     const hit = this.hit(x, y);
     if (head?.kind === "thread" && !hit) {
       const { index } = head.thread;
@@ -531,7 +661,7 @@ export class Timeline {
     const rest = make("div", { class: "rest" });
     if (spans === 1) rest.append(...(start === end ? [`at ${moment(start, 1)}`] : [figure, ` from ${moment(start, 1000)}`]));
     else {
-      const what = { calls: "calls", thread: "times", reported: start === end ? "events" : "pieces" }[row.kind];
+      const what = row.kind === "calls" ? "calls" : row.kind === "thread" ? "times" : start === end ? "events" : "pieces";
       rest.append(`and others: ${count(spans)} ${what} within `, figure, "; zoom in to tell them apart");
     }
     this.tip.replaceChildren(make("div", { class: "name" }, name), rest);
@@ -563,6 +693,8 @@ export class Timeline {
       if ("fields" in call) {
         const fields = call.fields.map(([field, value]) => `${field}=${value}`).join(" ");
         if (fields) rest.append(make("div", {}, fields));
+        const owners = await this.owners(call);
+        if (owners.length && rest.isConnected) rest.append(make("div", {}, `of request ${owners.map(requestName).join(", ")}`));
         return;
       }
       const parts = [`${duration(call.self_ns)} in itself`];
@@ -572,6 +704,15 @@ export class Timeline {
     } catch {
       // A tip that says less; whatever is wrong shows when something is selected.
     }
+  }
+
+  /** The requests that an event belongs to. @param {ReportedDetail} event */
+  async owners(event) {
+    const { trace, view } = this.state;
+    const tid = trace.threads.find(({ index }) => index === event.thread)?.tid ?? 0;
+    /** @type {import("./types.js").RequestsPage} */
+    const page = await get("requests/at", { tid, at: event.start_ns + event.duration_ns, schema: view.schema });
+    return page.rows;
   }
 
   untip() {

@@ -10,6 +10,7 @@ import { Flame } from "./flame.js";
 import { count, duration, moment, plural } from "./format.js";
 import { Functions } from "./functions.js";
 import { listenToKeys } from "./keys.js";
+import { Lanes } from "./lanes.js";
 import { Locks } from "./locks.js";
 import { failed, say } from "./notice.js";
 import { Overview } from "./overview.js";
@@ -106,6 +107,7 @@ const LIVE_MS = 1000;
 /** @param {TraceInfo} trace @param {() => void} switchTheme */
 function start(trace, switchTheme) {
   const state = new State(trace);
+  new Lanes(state);
   const timeline = new Timeline(state, failed);
   const overview = new Overview(state, failed);
   const functions = new Functions(byId("functions", HTMLElement), state);
@@ -121,10 +123,10 @@ function start(trace, switchTheme) {
     if (!seen) state.show(call.start_ns - length * 2, end + length * 2);
     timeline.reveal(call);
   };
-  const details = new Details(state, go);
+  const details = new Details(state, go, timeline);
   const durations = new Durations(byId("durations", HTMLElement), state, failed, go);
 
-  const requests = new Requests(byId("requests", HTMLElement), state, failed, (tid) => timeline.revealThread(tid));
+  const requests = new Requests(byId("requests", HTMLElement), state, failed, timeline);
   const communication = new Communication(byId("communication", HTMLElement), state, failed);
   const locks = new Locks(byId("locks", HTMLElement), state, failed);
 
@@ -250,10 +252,10 @@ function start(trace, switchTheme) {
     }
   };
   const search = new Search(state, (labels, query) => {
-    timeline.setFound(labels);
+    timeline.setFound(labels, query);
     flame.setFound(labels);
     functions.setQuery(query);
-  }, (label, backwards) => void next(label, backwards));
+  }, (label, backwards) => void next(label, backwards), (thread) => timeline.revealIndex(thread));
   const step = (/** @type {boolean} */ backwards) => {
     if (state.view.label !== null) void next(state.view.label, backwards);
   };
@@ -286,6 +288,10 @@ function start(trace, switchTheme) {
       if (timeline.marked) state.show(timeline.marked.start_ns, timeline.marked.start_ns + timeline.marked.duration_ns);
       else if (range) state.show(range[0], range[1]);
     },
+    i: () => {
+      const { call } = state.view;
+      if (call) timeline.pin(call.thread);
+    },
     n: () => step(false),
     p: () => step(true),
     ...Object.fromEntries(state.tabs.map((tab, at) => [String(at + 1), () => state.set({ tab })])),
@@ -316,6 +322,7 @@ function start(trace, switchTheme) {
   // Totals have no time in which they could be drawn.
   const drawn = trace.calls > 0 || trace.events || trace.locks;
   for (const part of ["overview", "upper", "splitter"]) byId(part, HTMLElement).hidden = !drawn;
+  if (!drawn) byId("lanes", HTMLElement).hidden = true;
 
   // A recording that goes on.
   const grow = async () => {

@@ -169,13 +169,20 @@
  */
 
 /**
+ * Threads that are drawn below each other under one name: those of a process, or those that are pinned.
+ * @typedef {{key: string, pid: number, name: string, threads: ThreadInfo[]}} Lane
+ */
+
+/**
  * A row of the timelines.
  * @typedef {object} Row
- * @property {"thread"|"calls"|"reported"} kind
- * @property {ThreadInfo} thread
+ * @property {"process"|"thread"|"calls"|"reported"} kind
+ * @property {Lane} lane
+ * @property {ThreadInfo} thread of a process's row, the first
  * @property {number} depth its number: of a call's row the calls around it, others from TOLD on
  * @property {number} top pixels from the top of all rows
  * @property {number} height
+ * @property {number} inset pixels that its name stands in
  */
 
 /**
@@ -198,6 +205,9 @@
  * @property {Order|null} functions order of the functions; none for most time first
  * @property {string} tab
  * @property {number} scroll pixels
+ * @property {string} lanes what processes or threads that are shown have in their name
+ * @property {boolean} busy whether threads of which nothing is drawn are hidden
+ * @property {number[]} pinned threads that are on top
  * @property {boolean} cpu whether only time on a processor counts, where there is a choice
  */
 
@@ -262,8 +272,39 @@
  * @property {{from_actor: number|null, from_ns: number, to_actor: number, to_ns: number}[]} links
  * @property {{time_ns: number, name: string, actor: number|null, fields: [string, string][]}[]} events
  * @property {{actor: string, state: StateName, from_ns: number, to_ns: number, waited_for: string|null}[]} critical
+ * @property {boolean} thinned whether there is more in parts of it
+ * @property {NamedSpan[]} named spans that it is made of, each before its children
+ * @property {{span: number, from_ns: number, to_ns: number}[]} named_critical
  * @property {number[]} shared_with
  */
+
+/**
+ * A span of a tracing library.
+ * @typedef {object} NamedSpan
+ * @property {string} service
+ * @property {string} name
+ * @property {number} from_ns
+ * @property {number} to_ns
+ * @property {number|null} parent
+ * @property {number} depth
+ * @property {string} status
+ * @property {number} candidates
+ * @property {number} likely in thousandths
+ */
+
+/**
+ * How long requests took until they were answered.
+ * @typedef {object} Took
+ * @property {number} requests
+ * @property {number} mean_ns
+ * @property {number} p50_ns
+ * @property {number} p90_ns
+ * @property {number} p99_ns
+ * @property {number} max_ns
+ */
+
+/** @typedef {Took & {class: string, path: string[], chosen: number}} ClassFigures */
+/** @typedef {{ways: number, classes: ClassFigures[], from_ns: number, step_ns: number, stretches: Took[]}} RequestFigures */
 
 /** @typedef {{title: string, columns: {name: string, unit: string}[], rows: (number|string|null)[][]}} FoundTable */
 /** @typedef {{tables: FoundTable[]}} Findings */

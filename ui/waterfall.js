@@ -1,8 +1,10 @@
 // One request across threads and processes: a row for each, what it did and when, its events, and
 // where work went from one to the other. From the whole request down to one event.
 
+import { get } from "./api.js";
 import { make, perFrame, sized } from "./dom.js";
 import { duration, moment, niceStep } from "./format.js";
+import { bundles, spansByPixel } from "./levels.js";
 
 /** @typedef {import("./types.js").RequestDetail} RequestDetail */
 /** @typedef {import("./types.js").StateName} StateName */
@@ -29,10 +31,20 @@ const SHOWN = 6;
 /** The shortest part of a request that can be looked at, in nanoseconds. */
 const NARROWEST_NS = 20;
 
+/** How long the view of a part rests before the server is asked for what is in it, in milliseconds. */
+const REST_MS = 150;
+
 export class Waterfall {
-  /** @param {import("./state.js").State} state */
-  constructor(state) {
+  /**
+   * @param {import("./state.js").State} state
+   * @param {(error: unknown) => void} failed
+   */
+  constructor(state, failed) {
     this.state = state;
+    this.failed = failed;
+    /** The request as it is without zooming: the server sends what a screen can show. @type {RequestDetail|null} */
+    this.whole = null;
+    this.resting = 0;
     this.canvas = make("canvas", { role: "img", tabindex: 0 });
     this.tip = make("div", { class: "tip", hidden: true });
     this.place = make("div", { class: "waterfall" }, this.canvas, this.tip);
@@ -44,7 +56,9 @@ export class Waterfall {
     this.draw = perFrame(() => this.paint());
     new ResizeObserver(() => this.draw()).observe(this.place);
     state.listen((view, before) => {
-      if (view.part !== before.part) this.draw();
+      if (view.part === before.part) return;
+      this.draw();
+      this.refine();
     });
     this.canvas.addEventListener("pointermove", (event) => {
       if (!event.buttons) this.point(event);
@@ -64,11 +78,39 @@ export class Waterfall {
   /** @param {RequestDetail} detail @param {number} longest nanoseconds that the width stands for */
   show(detail, longest) {
     this.detail = detail;
+    this.whole = detail;
     this.longest = longest;
     this.canvas.style.height = `${TOP + detail.actors.length * ROW + 8}px`;
     this.canvas.setAttribute("aria-label", `Waterfall of request ${detail.request.id}: ` +
       detail.actors.map(({ name, times_ns }) => `${name} ran ${duration(times_ns.running)}`).join(", "));
     this.draw();
+    this.refine();
+  }
+
+  /** Asks for what is in the part that is seen, if there is more than was sent. */
+  refine() {
+    window.clearTimeout(this.resting);
+    const { whole } = this;
+    if (!whole?.thinned) return;
+    this.resting = window.setTimeout(() => void this.ask(whole), REST_MS);
+  }
+
+  /** @param {RequestDetail} whole */
+  async ask(whole) {
+    const { part, schema: by } = this.state.view;
+    const { begin_ns, schema, id } = whole.request;
+    const [from, to] = this.part;
+    try {
+      /** @type {RequestDetail} */
+      const found = part === null ? whole : await get("request", {
+        schema, id, by, from: Math.max(0, Math.floor(begin_ns + from - (to - from) / 2)), to: Math.ceil(begin_ns + to + (to - from) / 2),
+      });
+      if (this.whole !== whole || this.state.view.part !== part) return;
+      this.detail = found;
+      this.draw();
+    } catch (error) {
+      this.failed(error);
+    }
   }
 
   /** CSS pixels that time has. */
@@ -192,31 +234,30 @@ export class Waterfall {
     context.beginPath();
     context.rect(NAMES, 0, wide - NAMES, high);
     context.clip();
-    for (const span of detail.spans) {
-      const left = this.x(span.from_ns);
-      const width = Math.max(this.x(span.to_ns) - left, 1);
-      context.fillStyle = palette.css(`state-${span.state}`);
-      context.globalAlpha = span.shared ? 0.55 : 1;
-      const thin = span.state === "running" ? 0 : 4;
-      context.fillRect(left, TOP + span.actor * ROW + 2 + thin, width, ROW - 6 - 2 * thin);
+    const at = (/** @type {number} */ ns) => this.x(ns);
+    for (const { actor, state, left, width, shared } of spansByPixel(detail.spans, at, NAMES, wide)) {
+      context.fillStyle = palette.css(`state-${state}`);
+      context.globalAlpha = shared ? 0.55 : 1;
+      const thin = state === "running" ? 0 : 4;
+      context.fillRect(left, TOP + actor * ROW + 2 + thin, width, ROW - 6 - 2 * thin);
     }
-    context.globalAlpha = 1;
     context.strokeStyle = palette.css("soft");
+    context.fillStyle = palette.css("soft");
     context.lineWidth = 1;
-    for (const link of detail.links) {
-      if (link.from_actor === null || link.from_actor === link.to_actor) continue;
-      const down = link.to_actor > link.from_actor;
-      const from = [this.x(link.from_ns), TOP + link.from_actor * ROW + (down ? ROW - 4 : 2)];
-      const to = [this.x(link.to_ns), TOP + link.to_actor * ROW + (down ? 2 : ROW - 4)];
+    for (const { from_actor, to_actor, from, to, links } of bundles(detail.links, at, NAMES, wide)) {
+      const down = to_actor > from_actor;
+      const [top, bottom] = [TOP + from_actor * ROW + (down ? ROW - 4 : 2), TOP + to_actor * ROW + (down ? 2 : ROW - 4)];
+      // What stands for many is paler: how many there are, the rows below and the ticks say.
+      context.globalAlpha = links > 1 ? 0.4 : 1;
       context.beginPath();
-      context.moveTo(from[0] ?? 0, from[1] ?? 0);
-      context.lineTo(to[0] ?? 0, to[1] ?? 0);
+      context.moveTo(from, top);
+      context.lineTo(to, bottom);
       context.stroke();
-      context.fillStyle = palette.css("soft");
       context.beginPath();
-      context.arc(to[0] ?? 0, to[1] ?? 0, 2, 0, 7);
+      context.arc(to, bottom, 2, 0, 7);
       context.fill();
     }
+    context.globalAlpha = 1;
     // The critical path as a line along the rows.
     context.fillStyle = palette.css("text");
     const rows = new Map(detail.actors.map(({ name }, at) => [name, at]));

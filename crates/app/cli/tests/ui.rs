@@ -335,7 +335,7 @@ fn open_files(folder: &Path, files: u32) -> std::path::PathBuf {
 fn a_link_leads_back_to_chosen_and_sorted_requests() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
     let _served = open(&mut page, &open_files(folder.path(), 10));
-    let rows = "document.querySelectorAll('#requests tbody tr').length";
+    let rows = "document.querySelectorAll('#requests .requests-left tbody tr').length";
     page.until(&format!("{rows} === 10")).unwrap();
 
     // The shorter half, the latest first, and of these what has a 1 in its number.
@@ -360,8 +360,9 @@ fn a_link_leads_back_to_chosen_and_sorted_requests() {
 fn back_leads_to_the_view_before() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
     let _served = open(&mut page, &open_files(folder.path(), 10));
-    page.until("document.querySelectorAll('#requests tbody tr').length === 10").unwrap();
-    page.value("document.querySelector('#requests tbody tr').click()").unwrap();
+    page.until("document.querySelectorAll('#requests .requests-left tbody tr').length === 10")
+        .unwrap();
+    page.value("document.querySelector('#requests .requests-left tbody tr').click()").unwrap();
     page.until("/^#request=0.[0-9]+$/.test(location.hash)").unwrap();
     page.value("document.getElementById('tab-communication').click()").unwrap();
     page.until("location.hash.includes('tab=communication')").unwrap();
@@ -377,11 +378,13 @@ fn back_leads_to_the_view_before() {
     page.value("history.back()").unwrap();
     page.until("/^#request=0.[0-9]+$/.test(location.hash)").unwrap();
     page.until("document.querySelector('.whole h2') !== null").unwrap();
-    page.until("document.querySelectorAll('#requests tbody tr').length === 10").unwrap();
+    page.until("document.querySelectorAll('#requests .requests-left tbody tr').length === 10")
+        .unwrap();
     page.value("history.back()").unwrap();
     page.until("location.hash === '' && document.querySelector('.whole') === null").unwrap();
     page.value("history.go(3)").unwrap();
-    page.until("document.querySelectorAll('#requests tbody tr').length === 1").unwrap();
+    page.until("document.querySelectorAll('#requests .requests-left tbody tr').length === 1")
+        .unwrap();
     assert_eq!(page.value("document.querySelector('#requests input').value").unwrap(), "9");
 
     // Moving and zooming is no step.
@@ -406,10 +409,15 @@ fn back_leads_to_the_view_before() {
 fn requests_are_chosen_compared_and_found_by_keys() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
     let _served = open(&mut page, &open_files(folder.path(), 400));
-    let rows = "document.querySelectorAll('#requests tbody tr').length";
+    let rows = "document.querySelectorAll('#requests .requests-left tbody tr').length";
     page.until(&format!("{rows} === 150")).unwrap();
+    // What they took stands beside them, and why they are called alike.
+    page.until("document.querySelectorAll('.classes tbody tr').length === 1").unwrap();
+    page.until("document.querySelectorAll('.over-time .line').length === 3").unwrap();
     let here = "document.activeElement?.dataset.id";
-    let row = |n: u32| format!("document.querySelectorAll('#requests tbody tr')[{n}]?.dataset.id");
+    let row = |n: u32| {
+        format!("document.querySelectorAll('#requests .requests-left tbody tr')[{n}]?.dataset.id")
+    };
     for (key, n) in [("j", 0), ("j", 1), ("ArrowDown", 2), ("k", 1), ("ArrowUp", 0), ("j", 1)] {
         page.key(key).unwrap();
         page.until(&format!("{here} === {}", row(n))).unwrap();
@@ -421,7 +429,7 @@ fn requests_are_chosen_compared_and_found_by_keys() {
     page.until(&format!("location.hash.includes('beside=' + {})", row(2))).unwrap();
     page.until("document.querySelectorAll('.whole').length === 2").unwrap();
     // The same with Shift and a click; no text is selected by that.
-    page.shift_click("#requests tbody tr:nth-child(6) td:last-child").unwrap();
+    page.shift_click("#requests .requests-left tbody tr:nth-child(6) td:last-child").unwrap();
     page.until(&format!("location.hash.includes('beside=' + {})", row(5))).unwrap();
     page.until(&format!("{here} === {}", row(5))).unwrap();
     assert_eq!(page.value("getSelection().toString()").unwrap(), "");
@@ -431,7 +439,7 @@ fn requests_are_chosen_compared_and_found_by_keys() {
     page.until("document.querySelector('.whole') === null").unwrap();
 
     // Going beyond what is listed loads more, until all are.
-    let last = "document.querySelector('#requests tbody tr:last-child')";
+    let last = "document.querySelector('#requests .requests-left tbody tr:last-child')";
     page.value(&format!("{last}.focus()")).unwrap();
     page.key("j").unwrap();
     page.until(&format!("{rows} === 400 && {here} === {}", row(150))).unwrap();
@@ -515,7 +523,8 @@ fn events_alone_have_timelines_down_to_one_of_them() {
     // The first millisecond and a half, in which a file is opened and closed.
     page.open(&format!("{}&t=0-1500000", served.url)).unwrap();
     page.until(READY).unwrap();
-    page.until("document.querySelectorAll('#requests tbody tr').length === 10").unwrap();
+    page.until("document.querySelectorAll('#requests .requests-left tbody tr').length === 10")
+        .unwrap();
     page.until("/20 events/.test(document.getElementById('facts').innerText)").unwrap();
     page.until("document.getElementById('timeline').clientHeight > 150").unwrap();
 
@@ -525,6 +534,7 @@ fn events_alone_have_timelines_down_to_one_of_them() {
     for says in ["open", "/data/0", "fd"] {
         page.until(&format!("{details}.includes('{says}')")).unwrap();
     }
+    page.until(&format!("/Of the request\\s+#0/i.test({details})")).unwrap();
     // And the one behind it.
     page.value("[...document.querySelectorAll('#details button')].find(b => b.innerText === 'Behind').click()")
         .unwrap();
@@ -544,11 +554,82 @@ fn events_alone_have_timelines_down_to_one_of_them() {
 }
 
 #[test]
+fn threads_are_filtered_found_and_pinned() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let _served = open(&mut page, &talk(folder.path()));
+    let bar = "document.getElementById('lanes').innerText";
+    page.until(&format!("{bar}.includes('6 threads of 6 processes')")).unwrap();
+    page.value("document.querySelector('#lanes input').focus()").unwrap();
+    page.keys("server-3").unwrap();
+    page.until(&format!("{bar}.includes('1 of 6 threads')")).unwrap();
+    page.until("location.hash.includes('lanes=server-3')").unwrap();
+    leads_back(&mut page, "requests");
+    page.until(&format!("{bar}.includes('1 of 6 threads')")).unwrap();
+    // What is found has a row, whatever hides it.
+    page.value("document.getElementById('search').focus()").unwrap();
+    page.keys("server-5").unwrap();
+    page.until("document.getElementById('matches').innerText.includes('process')").unwrap();
+    page.key("Enter").unwrap();
+    page.until("!location.hash.includes('lanes')").unwrap();
+    // The mark at the end of the first thread's row.
+    page.value("document.getElementById('scroll').scrollTop = 0").unwrap();
+    page.until("!location.hash.includes('scroll')").unwrap();
+    page.click_at(
+        "(({ right, y }) => [right - 22, y + 26 + 11])\
+         (document.getElementById('timeline').getBoundingClientRect())",
+    )
+    .unwrap();
+    page.until("location.hash.includes('pinned=0')").unwrap();
+    page.value("[...document.querySelectorAll('#lanes button')].find(b => b.innerText === 'Unpin all').click()")
+        .unwrap();
+    page.until("!location.hash.includes('pinned')").unwrap();
+    assert_eq!(page.errors, [] as [String; 0]);
+}
+
+/// Spans of a tracing library have their names, in the timelines and in requests.
+#[test]
+fn imported_spans_are_drawn_by_their_names() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let (text, trace) = (folder.path().join("spans.json"), folder.path().join("spans.fettle"));
+    let span = |id: u32, parent: &str, service: &str, name: &str, from: u32, took: u32| {
+        format!(
+            r#"{{"traceId":"t","id":"{id}",{parent}"name":"{name}","timestamp":{from},"duration":{took},"localEndpoint":{{"serviceName":"{service}"}}}}"#
+        )
+    };
+    let spans = [
+        span(1, "", "shop", "GET /order", 1_000_000, 900),
+        span(2, r#""parentId":"1","#, "stock", "check", 1_000_100, 500),
+        span(3, r#""parentId":"1","#, "stock", "reserve", 1_000_700, 100),
+    ];
+    std::fs::write(&text, format!("[{}]", spans.join(","))).unwrap();
+    let mut import = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    let imported = import.arg("import").arg(&text).arg("-o").arg(&trace).output().unwrap();
+    assert!(imported.status.success(), "{imported:?}");
+    let _served = open(&mut page, &trace);
+    page.until("document.getElementById('lanes').innerText.includes('2 threads of 2 processes')")
+        .unwrap();
+    page.value("document.getElementById('search').focus()").unwrap();
+    page.keys("reserve").unwrap();
+    page.until("document.getElementById('matches').innerText.includes('to its end')").unwrap();
+    page.key("Escape").unwrap();
+    page.until("document.querySelector('.requests-left tbody tr') !== null").unwrap();
+    page.value("document.querySelector('.requests-left tbody tr').click()").unwrap();
+    page.until("document.querySelectorAll('.spans ol li').length === 3").unwrap();
+    // The critical path: the first one until, between and behind what it asked.
+    page.until("document.querySelectorAll('.spans b').length === 5").unwrap();
+    page.until("/stock: check/.test(document.querySelector('.critical').innerText)").unwrap();
+    let row = page.value("document.querySelector('.requests-left tbody tr').innerText").unwrap();
+    assert!(row.as_str().unwrap().contains("shop → stock"), "{row}");
+    assert_eq!(page.errors, [] as [String; 0]);
+}
+
+#[test]
 fn a_waterfall_is_zoomed_with_the_keys_of_the_timelines() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
     let _served = open(&mut page, &open_files(folder.path(), 10));
-    page.until("document.querySelectorAll('#requests tbody tr').length === 10").unwrap();
-    page.value("document.querySelector('#requests tbody tr').click()").unwrap();
+    page.until("document.querySelectorAll('#requests .requests-left tbody tr').length === 10")
+        .unwrap();
+    page.value("document.querySelector('#requests .requests-left tbody tr').click()").unwrap();
     page.until("document.querySelector('.waterfall canvas') !== null").unwrap();
     page.drag(".waterfall canvas", 0.6, 0.6).unwrap();
     page.key("w").unwrap();
@@ -593,7 +674,7 @@ fn who_talks_with_whom_is_drawn_so_that_it_can_be_read() {
     assert_eq!(drawn, wanted);
     assert_eq!(page.value("document.documentElement.scrollWidth").unwrap(), 600);
     page.value("document.getElementById('tab-requests').click()").unwrap();
-    page.until("document.querySelector('#requests tbody tr') !== null").unwrap();
+    page.until("document.querySelector('#requests .requests-left tbody tr') !== null").unwrap();
     let place =
         |what: &str| format!("document.querySelector('.requests-{what}').getBoundingClientRect()");
     page.until(&format!("{}.bottom <= {}.top", place("left"), place("right"))).unwrap();

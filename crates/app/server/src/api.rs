@@ -20,6 +20,7 @@ use crate::track::Viewport;
 use crate::views::{
     CallsView, DetailView, DurationsView, LiveView, RangeView, ReportView, ReportedView, TraceView,
 };
+use crate::whole;
 use crate::wire::{Answer, OFF_CPU};
 
 /// Tracks of one viewport at most.
@@ -45,6 +46,8 @@ pub(crate) fn routes() -> axum::Router<Arc<App>> {
         .route("/api/schemas", get(schemas))
         .route("/api/requests", get(overview))
         .route("/api/requests/listed", get(listed))
+        .route("/api/requests/figures", get(figures))
+        .route("/api/requests/at", get(requests_at))
         .route("/api/request", get(request))
         .route("/api/communication", get(communication))
         .route("/api/locks", get(locks))
@@ -307,6 +310,34 @@ async fn listed(
     spawn_blocking(move || json(&requests.page(&wanted))).await.map_err(broken)?
 }
 
+/// What they took, by class and over time.
+async fn figures(
+    State(app): State<Arc<App>>,
+    Query(query): Query<ListQuery>,
+    Query(wanted): Query<requests::Wanted>,
+) -> Answered {
+    let schema = schema(query.schema.as_deref())?;
+    let requests = app.shown().requests(schema).await.map_err(broken)?;
+    spawn_blocking(move || json(&requests.figures(&wanted))).await.map_err(broken)?
+}
+
+#[derive(Deserialize)]
+struct AtQuery {
+    /// Number of a thread.
+    tid: u32,
+    /// Nanoseconds of trace time.
+    at: u64,
+    /// Name of a shipped schema; without one, that which suits the trace.
+    schema: Option<String>,
+}
+
+/// The requests that an event of a thread belongs to.
+async fn requests_at(State(app): State<Arc<App>>, Query(query): Query<AtQuery>) -> Answered {
+    let schema = schema(query.schema.as_deref())?;
+    let requests = app.shown().requests(schema).await.map_err(broken)?;
+    json(&requests.at(query.tid, query.at))
+}
+
 #[derive(Deserialize)]
 struct RequestQuery {
     /// Place of its schema.
@@ -315,15 +346,18 @@ struct RequestQuery {
     id: u64,
     /// Name of the shipped schema by which it was found.
     by: Option<String>,
+    /// The part that is wanted, in nanoseconds of trace time; without one, all of it.
+    from: Option<u64>,
+    to: Option<u64>,
 }
 
 async fn request(State(app): State<Arc<App>>, Query(query): Query<RequestQuery>) -> Answered {
     let by = schema(query.by.as_deref())?;
-    let shown = app.shown();
-    let read = move || requests::detail(shown.trace(), by, query.schema, query.id);
-    let detail = spawn_blocking(read).await.map_err(broken)?.map_err(broken)?;
+    let detail = app.shown().request(by, query.schema, query.id).await.map_err(broken)?;
     let none = || Failure(StatusCode::NOT_FOUND, "there is no such request".to_owned());
-    json(&detail.ok_or_else(none)?)
+    let detail = detail.ok_or_else(none)?;
+    let part = query.from.zip(query.to).filter(|(from, to)| from < to);
+    spawn_blocking(move || json(&whole::whole(&detail, part))).await.map_err(broken)?
 }
 
 async fn communication(State(app): State<Arc<App>>) -> Answered {

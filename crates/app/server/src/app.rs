@@ -1,10 +1,10 @@
 //! What requests share: the trace, and what has been read of it.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use fettle_follow::Findings;
+use fettle_follow::{Detail, Findings};
 use fettle_report::Analysis;
 use fettle_trace::Trace;
 use serde_json::Value;
@@ -16,6 +16,12 @@ use crate::timelines::Timelines;
 
 /// A value that is read once, or why it cannot be.
 type Once<T> = OnceCell<std::result::Result<Arc<T>, String>>;
+
+/// Requests that are kept whole: one, and one beside it.
+const DETAILS_MAX: usize = 2;
+
+/// By which schema a request was found, and the place of its schema and its number.
+type Looked = (Option<&'static str>, usize, u64);
 
 /// What is served.
 pub(crate) struct App {
@@ -57,6 +63,8 @@ pub(crate) struct Shown {
     analysis: Once<Analysis>,
     /// By the schema's name; none for the one that suits.
     requests: Mutex<HashMap<Option<&'static str>, Arc<Once<Requests>>>>,
+    /// The requests that were looked at last: they are asked for part by part.
+    details: Mutex<VecDeque<(Looked, Arc<Detail>)>>,
     communication: Once<Option<Findings>>,
     locks: Once<Option<Value>>,
     /// What has to be kept as long as the trace is read.
@@ -75,6 +83,7 @@ impl Shown {
             timelines: OnceCell::new(),
             analysis: OnceCell::new(),
             requests: Mutex::default(),
+            details: Mutex::default(),
             communication: OnceCell::new(),
             locks: OnceCell::new(),
             _keep: keep,
@@ -119,6 +128,33 @@ impl Shown {
         };
         let trace = self.trace.clone();
         once(&cell, move || Requests::read(&trace, schema)).await
+    }
+
+    /// One request whole; nothing if there is none of that number.
+    pub(crate) async fn request(
+        &self,
+        by: Option<&'static str>,
+        schema: usize,
+        id: u64,
+    ) -> std::result::Result<Option<Arc<Detail>>, String> {
+        let looked = (by, schema, id);
+        let known = || {
+            let details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
+            details.iter().find(|(known, _)| *known == looked).map(|(_, detail)| detail.clone())
+        };
+        if let Some(detail) = known() {
+            return Ok(Some(detail));
+        }
+        let trace = self.trace.clone();
+        let read = move || requests::detail(&trace, by, schema, id);
+        let read = spawn_blocking(read).await.map_err(|panic| panic.to_string())?;
+        let Some(detail) = read.map_err(|error| error.to_string())?.map(Arc::new) else {
+            return Ok(None);
+        };
+        let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
+        details.push_front((looked, detail.clone()));
+        details.truncate(DETAILS_MAX);
+        Ok(Some(detail))
     }
 
     pub(crate) async fn communication(&self) -> std::result::Result<Arc<Option<Findings>>, String> {

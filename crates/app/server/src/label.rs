@@ -29,4 +29,25 @@ pub enum Named {
     Lasting,
     /// Events of this name.
     Event,
+    /// What lasted until an event of this kind, and is called what it says.
+    Span {
+        /// The kind.
+        kind: String,
+    },
+    /// Events of this kind, of a span that is called so.
+    OfSpan {
+        /// The kind.
+        kind: String,
+    },
+}
+
+impl Label {
+    /// The kind of the events that say what is drawn, if events do.
+    pub(crate) fn kind(&self) -> Option<&str> {
+        match &self.named {
+            Named::Event | Named::Lasting => Some(&self.name),
+            Named::Span { kind } | Named::OfSpan { kind } => Some(kind),
+            Named::Function { .. } | Named::State => None,
+        }
+    }
 }

@@ -13,15 +13,18 @@ mod app;
 mod assets;
 pub mod calls;
 mod error;
+mod figures;
 mod guard;
 mod label;
 mod layouts;
+mod owners;
 pub mod range;
 mod reported;
 mod requests;
 pub mod timelines;
 pub mod track;
 mod views;
+mod whole;
 mod wire;
 
 use std::net::{Ipv4Addr, TcpListener};

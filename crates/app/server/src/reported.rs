@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use fettle_follow::{ThreadEvent, for_each_thread_doing, for_each_thread_event};
+use fettle_follow::{SpanCodes, ThreadEvent, for_each_thread_doing, for_each_thread_event};
 use fettle_requests::{Activity, State, Wait};
 use fettle_trace::{Thread, Trace};
 use rustc_hash::FxHashMap;
@@ -45,7 +45,13 @@ pub(crate) fn read(trace: &Trace, threads: &[Thread], first_label: u32) -> Resul
         return Ok(Reporting::default());
     }
     let tasks = Tasks::new(threads, trace.manifest().duration_ns);
-    let mut reader = Reader { tasks, telling: Reporting::default(), open: FxHashMap::default() };
+    let mut reader = Reader {
+        tasks,
+        telling: Reporting::default(),
+        open: FxHashMap::default(),
+        spans: FxHashMap::default(),
+        named: Spans::default(),
+    };
     reader.events(trace, first_label)?;
     let behind = first_label + reader.telling.labels.len() as u32;
     reader.states(trace, behind)?;
@@ -98,6 +104,45 @@ struct Reader {
     telling: Reporting,
     /// What has begun and not ended, by index of the thread: since when, and what.
     open: FxHashMap<u32, Vec<(u64, usize)>>,
+    /// Spans of tracing libraries that have begun and not ended, by what tells them apart: since when, and the
+    /// name's code.
+    spans: FxHashMap<(u32, u32), (u64, u32)>,
+    named: Spans,
+}
+
+/// Labels of spans and their events, by what they are, the kind of their events and the name's code. Their
+/// numbers are behind those of kinds.
+#[derive(Default)]
+struct Spans {
+    known: FxHashMap<(Role, usize, u32), u32>,
+    order: Vec<(Role, usize, u32)>,
+}
+
+/// What is called like a span.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Role {
+    Lasting,
+    Event,
+}
+
+/// Names of spans at most: with more of them, they are no names of kinds of work.
+const SPAN_NAMES_MAX: usize = 1 << 16;
+
+impl Spans {
+    /// The number among these labels; `None` if there are too many.
+    fn label(&mut self, role: Role, kind: usize, name: u32) -> Option<u32> {
+        let key = (role, kind, name);
+        if let Some(known) = self.known.get(&key) {
+            return Some(*known);
+        }
+        if self.order.len() >= SPAN_NAMES_MAX {
+            return None;
+        }
+        let number = self.order.len() as u32;
+        self.known.insert(key, number);
+        self.order.push(key);
+        Some(number)
+    }
 }
 
 impl Reader {
@@ -139,6 +184,8 @@ impl Reader {
         let names: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
         let pairs = Pairs::new(&names);
         let lasting = first_label + names.len() as u32;
+        let spans = lasting + pairs.ends().count() as u32;
+        let labels = FirstLabels { kinds: first_label, lasting, spans };
         let mut count = 0;
         let reported = for_each_thread_event(trace, &mut |event| {
             count += 1;
@@ -147,20 +194,33 @@ impl Reader {
                 return;
             }
             let index = self.tasks.at(event.tid, event.time_ns);
-            self.event(event, index, &pairs, first_label, lasting);
+            self.event(event, index, &pairs, labels);
         })?;
         self.telling.warnings.extend(reported.problems);
         let label = |name: &str, named| Label { name: name.to_owned(), named };
         let labels = &mut self.telling.labels;
         labels.extend(names.iter().map(|name| label(name, Named::Event)));
         labels.extend(pairs.ends().map(|kind| label(names[kind], Named::Lasting)));
+        labels.extend(self.named.order.iter().map(|&(role, kind, name)| {
+            let kind = names[kind].to_owned();
+            let named = match role {
+                Role::Lasting => Named::Span { kind },
+                Role::Event => Named::OfSpan { kind },
+            };
+            label(reported.texts.text(name).unwrap_or_default(), named)
+        }));
         Ok(())
     }
 
-    fn event(&mut self, event: ThreadEvent, index: u32, pairs: &Pairs, label: u32, lasting: u32) {
+    fn event(&mut self, event: ThreadEvent, index: u32, pairs: &Pairs, labels: FirstLabels) {
         let ThreadEvent { time_ns, kind, .. } = event;
+        if let Some(codes) = event.span
+            && self.span(event, codes, index, labels)
+        {
+            return;
+        }
         let reported = self.telling.threads.entry(index).or_default();
-        reported.events.push(plain(time_ns, time_ns, label + kind as u32));
+        reported.events.push(plain(time_ns, time_ns, labels.kinds + kind as u32));
         match pairs.0[kind] {
             Pair::Neither => {}
             Pair::Begins => self.open.entry(index).or_default().push((time_ns, kind)),
@@ -170,10 +230,54 @@ impl Reader {
                 // What began within it and has not ended was cut off.
                 let since_ns = open[at].0;
                 open.truncate(at);
-                reported.lasting.push(plain(since_ns, time_ns, lasting + place));
+                reported.lasting.push(plain(since_ns, time_ns, labels.lasting + place));
             }
         }
     }
+
+    /// The beginning or the end of a span that has a name; whether it is drawn by that.
+    fn span(
+        &mut self,
+        event: ThreadEvent,
+        codes: SpanCodes,
+        index: u32,
+        labels: FirstLabels,
+    ) -> bool {
+        let ThreadEvent { time_ns, kind, .. } = event;
+        let begun = match codes.name {
+            Some(name) => {
+                self.spans.insert(codes.id, (time_ns, name));
+                (time_ns, name)
+            }
+            None => match self.spans.remove(&codes.id) {
+                Some(begun) => begun,
+                None => return false,
+            },
+        };
+        let (since_ns, name) = begun;
+        let Some(label) = self.named.label(Role::Event, kind, name) else { return false };
+        let lasting = match codes.name {
+            Some(_) => None,
+            None => match self.named.label(Role::Lasting, kind, name) {
+                Some(lasting) => Some(lasting),
+                None => return false,
+            },
+        };
+        let reported = self.telling.threads.entry(index).or_default();
+        reported.events.push(plain(time_ns, time_ns, labels.spans + label));
+        if let Some(lasting) = lasting {
+            reported.lasting.push(plain(since_ns, time_ns, labels.spans + lasting));
+        }
+        true
+    }
+}
+
+/// Where labels begin: of kinds of events, of what lasted until one, and of spans by their names.
+#[derive(Clone, Copy)]
+struct FirstLabels {
+    kinds: u32,
+    lasting: u32,
+    spans: u32,
 }
 
 /// A span of a thread that is drawn by itself.
@@ -277,15 +381,15 @@ fn nested(mut spans: Vec<Span>) -> Vec<Track> {
     spans.sort_by_key(|span| (span.start_ns, Reverse(span.duration_ns)));
     let (mut rows, mut ends): (Vec<Track>, Vec<u64>) = (Vec::new(), Vec::new());
     for span in spans {
-        while ends.last().is_some_and(|end_ns| *end_ns <= span.start_ns) {
-            ends.pop();
-        }
-        let depth = ends.len();
+        // Spans of tracing libraries overlap without one lying within the other.
+        let free = ends.iter().position(|end_ns| *end_ns <= span.start_ns);
+        let depth = free.unwrap_or(rows.len());
         if rows.len() <= depth {
             rows.resize_with(depth + 1, Track::default);
+            ends.push(0);
         }
         rows[depth].push(span);
-        ends.push(span.end_ns());
+        ends[depth] = span.end_ns();
     }
     rows
 }

@@ -11,8 +11,13 @@ use fettle_requests::{SCHEMAS, Source, compile, shipped};
 use fettle_trace::Trace;
 use serde::{Deserialize, Serialize};
 
+use crate::figures::{Figures, One, Way};
+use crate::owners::Owners;
+
 /// Requests listed at once at most.
 const LISTED_MAX: usize = 1000;
+/// Requests that one event is said to belong to at most.
+const OWNERS_MAX: usize = 8;
 /// Bars of the histogram for each doubling of the time.
 const BARS_PER_DOUBLING: u32 = 6;
 
@@ -28,27 +33,8 @@ pub(crate) struct Requests {
     ways: Vec<Way>,
     /// What could not be read, or not be used, one sentence each.
     problems: Vec<String>,
-}
-
-/// A request. There may be many millions of these.
-#[derive(Clone, Copy, Debug)]
-struct One {
-    id: u64,
-    begin_ns: u64,
-    response_ns: u64,
-    times_ns: TimesNs,
-    schema: u32,
-    /// Place in [`Requests::ways`].
-    way: u32,
-    certainty: &'static str,
-    likely: u16,
-    candidates: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Way {
-    class: String,
-    path: Vec<String>,
+    /// Which events they have, by thread and time.
+    owners: Owners,
 }
 
 /// What there is, without the requests themselves.
@@ -190,9 +176,42 @@ impl Requests {
             problems: trace.warnings().to_vec(),
             ..Requests::default()
         };
-        session.for_each(&mut |request, context| all.add(context.row(request), &mut ways))?;
-        all.requests.sort_unstable_by_key(|one| (one.begin_ns, one.schema, one.id));
+        session.for_each(&mut |request, context| {
+            all.owners.add(request, context, all.requests.len() as u32);
+            all.add(context.row(request), &mut ways);
+        })?;
+        all.in_order();
         Ok(all)
+    }
+
+    /// Puts them in the order in which they began.
+    fn in_order(&mut self) {
+        let began = |place: &u32| {
+            let one = &self.requests[*place as usize];
+            (one.begin_ns, one.schema, one.id)
+        };
+        let mut order: Vec<u32> = (0..self.requests.len() as u32).collect();
+        order.sort_unstable_by_key(began);
+        let mut places = vec![0; order.len()];
+        for (place, was) in (0..).zip(&order) {
+            places[*was as usize] = place;
+        }
+        self.requests = order.iter().map(|was| self.requests[*was as usize]).collect();
+        self.owners.finish(&places);
+    }
+
+    /// The requests that a thread's event at a time belongs to.
+    pub(crate) fn at(&self, tid: u32, time_ns: u64) -> Page<'_> {
+        let places = self.owners.at(tid, time_ns);
+        let rows = places.iter().take(OWNERS_MAX).map(|place| self.row(*place)).collect();
+        Page { version: fettle_follow::JSON_VERSION, found: places.len(), rows }
+    }
+
+    /// What those that are wanted took, by class and over time.
+    pub(crate) fn figures(&self, wanted: &Wanted) -> Figures<'_> {
+        let found: Vec<&One> =
+            self.find(wanted).iter().map(|place| &self.requests[*place as usize]).collect();
+        Figures::new(&found, &self.ways)
     }
 
     fn add(&mut self, row: RequestRow, ways: &mut HashMap<Way, u32>) {

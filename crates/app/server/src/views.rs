@@ -110,8 +110,8 @@ impl<'a> LabelView<'a> {
                 ("function", Some(*id), module.as_str(), place.as_deref())
             }
             Named::State => ("state", None, "", None),
-            Named::Lasting => ("lasting", None, "", None),
-            Named::Event => ("event", None, "", None),
+            Named::Lasting | Named::Span { .. } => ("lasting", None, "", None),
+            Named::Event | Named::OfSpan { .. } => ("event", None, "", None),
         };
         LabelView { name, what, id, module, place }
     }
@@ -377,12 +377,11 @@ impl ReportedView {
         // Of events at one time, it is that which has as many of its kind before it.
         let earlier = (0..id.index).rev().map_while(|index| row.span(index as usize));
         let alike = earlier.take_while(|before| before.end_ns() == time_ns);
-        let before = alike.filter(|before| before.label == span.label).count();
-        let fields = match timelines.labels.get(span.label as usize) {
-            Some(Label { name, named: Named::Event | Named::Lasting }) => {
-                event_fields(trace, name, timeline.thread.tid, time_ns, before)?
-            }
-            _ => None,
+        let kind = |span: &Span| timelines.labels.get(span.label as usize)?.kind();
+        let before = alike.filter(|before| kind(before) == kind(&span)).count();
+        let fields = match kind(&span) {
+            Some(kind) => event_fields(trace, kind, timeline.thread.tid, time_ns, before)?,
+            None => None,
         };
         Ok(Some(ReportedView {
             version: VERSION,
