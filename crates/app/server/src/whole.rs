@@ -50,8 +50,9 @@ pub(crate) fn whole(detail: &Detail, part: Option<(u64, u64)>) -> Whole {
         detail.links.iter().filter(|link| within(link.from_ns, link.to_ns)).collect();
     let many = links.len() > FEW;
     thinned |= many;
-    let apart =
-        |link: &&&LinkRow| !many || taken.insert((link.from_actor, link.to_actor, cell(link.to_ns)));
+    let apart = |link: &&&LinkRow| {
+        !many || taken.insert((link.from_actor, link.to_actor, cell(link.to_ns)))
+    };
     let links = links.iter().filter(apart).map(|link| (*link).clone()).collect();
 
     let detail = Detail {
