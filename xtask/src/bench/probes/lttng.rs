@@ -69,7 +69,10 @@ fn built(place: &Path, name: &str, options: &[&str]) -> Result<PathBuf> {
 
 impl Session {
     fn lttng(&self, arguments: &[&str]) -> Result<String> {
-        proc::output_of(Command::new("lttng").args(arguments).env("LTTNG_HOME", &self.home))
+        // Else it starts a daemon of its own where ours is not ready, which would stay.
+        let mut lttng = Command::new("lttng");
+        lttng.arg("--no-sessiond").args(arguments).env("LTTNG_HOME", &self.home);
+        proc::output_of(&mut lttng)
     }
 
     /// Ends it; how many bytes it has recorded.

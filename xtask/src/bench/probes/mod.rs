@@ -140,11 +140,11 @@ fn text(found: &Value) -> String {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let rows = list(&found["loads"][0]["rows"]);
-    let names: String = rows.iter().map(|row| format!("{:>26}", word(&row["name"]))).collect();
+    let names: String = rows.iter().map(|row| format!("{:>36}", word(&row["name"]))).collect();
     let mut out = format!("{:18}{names}\n", "");
     for (at, system) in list(&found["systems"]).iter().enumerate() {
         let cells: String =
-            rows.iter().map(|row| format!("{:>26}", cell(&row["cells"][at]))).collect();
+            rows.iter().map(|row| format!("{:>36}", cell(&row["cells"][at]))).collect();
         out += &format!("{:18}{cells}\n", word(&system["name"]));
     }
     for missing in list(&found["skipped"]) {
