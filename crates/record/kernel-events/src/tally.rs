@@ -119,32 +119,25 @@ impl Hits {
 
 /// Adds one to the only value of the map `count`.
 fn count_all(count: i32) -> Vec<Insn> {
-    const KEY: i16 = -8;
     let mut a = Asm::new();
-    let out = a.label();
-    a.store_imm(Size::B4, FP, KEY, 0);
-    a.map(R1, count);
-    a.mov(R2, FP);
-    a.alu_imm(Alu::Add, R2, KEY.into());
-    a.call(Helper::MapLookup);
-    a.jump_if(If::Eq, R0, 0, out);
-    a.imm(R1, 1);
-    a.atomic_add(R0, 0, R1);
-    a.place(out);
     a.imm(R0, 0);
-    a.exit();
-    a.finish()
+    add_one(a, count)
 }
 
 /// Adds one to what the map `calls` has for the process that makes a call, if it has something.
 fn program(calls: i32) -> Vec<Insn> {
-    const KEY: i16 = -8;
     let mut a = Asm::new();
-    let out = a.label();
     a.call(Helper::CurrentPidTgid);
     a.alu_imm(Alu::Shr, R0, 32);
+    add_one(a, calls)
+}
+
+/// Adds one to what a map has for the key in R0, if it has something.
+fn add_one(mut a: Asm, map: i32) -> Vec<Insn> {
+    const KEY: i16 = -8;
+    let out = a.label();
     a.store(Size::B4, FP, KEY, R0);
-    a.map(R1, calls);
+    a.map(R1, map);
     a.mov(R2, FP);
     a.alu_imm(Alu::Add, R2, KEY.into());
     a.call(Helper::MapLookup);

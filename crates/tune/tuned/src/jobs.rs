@@ -152,7 +152,7 @@ impl Job {
             let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
             let last = last.strip_prefix("fettle: ").unwrap_or(last);
             let why = match (self.interrupted.is_some(), last) {
-                (true, _) => format!("interrupted after {:?}", self.begun.elapsed()),
+                (true, _) => "interrupted".to_owned(),
                 (false, "") => status.to_string(),
                 (false, last) => last.to_owned(),
             };
