@@ -127,6 +127,6 @@ mod tests {
         assert_eq!(bytes[..8], (-8_i64).to_le_bytes());
         assert_eq!(bytes[56..64], 7_u64.to_le_bytes());
         assert_eq!(bytes[64..72], CONTEXTS.to_le_bytes());
-        assert_eq!(bytes[72..], [0; 8]);
+        assert_eq!(bytes[72..], [0; 16]);
     }
 }
