@@ -7,6 +7,8 @@ import { HEAD, REPORTED, firstAfter, layOut, pieceAt, tracksOf, visible } from "
 
 /** Threads with so many rows of calls, and of what events say. */
 const threads = (...rows) => rows.map(([depths, reported], index) => ({ index, depths, reported }));
+/** Rows of one process, which has no row of its own. */
+const rowsOf = (threads, folded = new Set()) => layOut([{ key: "1", pid: 1, threads }], folded, new Set());
 
 /** Pieces from one moment to another. */
 function pieces(...spans) {
@@ -18,7 +20,7 @@ function pieces(...spans) {
 }
 
 test("rows lie below each other without gaps within a thread", () => {
-  const { rows, height } = layOut(threads([3, 1], [0, 2]), new Set());
+  const { rows, height } = rowsOf(threads([3, 1], [0, 2]));
   assert.deepEqual(rows.map(({ depth }) => depth), [-1, 0, 1, 2, REPORTED, -1, REPORTED, REPORTED + 1]);
   for (let at = 1; at < rows.length; at++) {
     const [above, row] = [rows[at - 1], rows[at]];
@@ -29,12 +31,23 @@ test("rows lie below each other without gaps within a thread", () => {
 });
 
 test("of a folded thread only the head is left", () => {
-  const { rows } = layOut(threads([3, 1], [2, 0]), new Set([0]));
+  const { rows } = rowsOf(threads([3, 1], [2, 0]), new Set([0]));
   assert.deepEqual(rows.map(({ thread, depth }) => [thread.index, depth]), [[0, -1], [1, -1], [1, 0], [1, 1]]);
 });
 
+test("processes of several threads have a row, and only that if they are closed", () => {
+  const [a, b, c] = threads([1, 0], [0, 1], [2, 0]);
+  const lanes = [{ key: "7", pid: 7, threads: [a, b] }, { key: "8", pid: 8, threads: [c] }];
+  const shown = (closed) =>
+    layOut(lanes, new Set(), new Set(closed)).rows.map(({ kind, thread }) => [kind, thread.index]);
+  const alone = [["thread", 2], ["calls", 2], ["calls", 2]];
+  const both = [["process", 0], ["thread", 0], ["calls", 0], ["thread", 1], ["reported", 1]];
+  assert.deepEqual(shown([]), [...both, ...alone]);
+  assert.deepEqual(shown(["7"]), [["process", 0], ...alone]);
+});
+
 test("what is visible is what overlaps the window", () => {
-  const { rows, height } = layOut(threads([5, 0], [5, 0]), new Set());
+  const { rows, height } = rowsOf(threads([5, 0], [5, 0]));
   for (let top = -10; top < height; top += 7) {
     const bottom = top + 40;
     const expected = rows.filter((row) => row.top < bottom && row.top + row.height > top);
@@ -45,7 +58,7 @@ test("what is visible is what overlaps the window", () => {
 });
 
 test("tracks are asked for by their least and greatest depth", () => {
-  const { rows } = layOut(threads([3, 0], [2, 0]), new Set());
+  const { rows } = rowsOf(threads([3, 0], [2, 0]));
   assert.equal(tracksOf(rows), "0:0-3,1:0-2");
   assert.equal(tracksOf(rows.filter(({ depth }) => depth < 0)), "0:0-0,1:0-0");
 });
