@@ -12,7 +12,7 @@ use fettle_types::Pid;
 
 use super::layout::{Found, Layout, Runtime};
 use super::memory::Memory;
-use super::modules::{Files, Module, modules, symbol};
+use super::modules::{Files, Module, symbol};
 use super::pthread::{self, FIRST_KEYS};
 
 /// Symbols that say where the table is, how long its entries are, and where in one are: the names of type and
@@ -56,9 +56,8 @@ pub(super) struct Java {
 }
 
 impl Java {
-    /// The runtime of a running process.
-    pub fn identify(&mut self, pid: Pid) -> Found {
-        let modules = modules(pid);
+    /// The runtime of a running process that has these files mapped.
+    pub fn identify(&mut self, pid: Pid, modules: &[Module]) -> Found {
         let Some(jvm) = modules.iter().find(|module| module.name == "libjvm.so") else {
             // The launcher opens it some milliseconds later.
             let is_launcher = modules.iter().any(|module| module.name == "java");
@@ -154,13 +153,18 @@ impl Process {
 
 #[cfg(test)]
 mod tests {
+    use super::super::modules::modules;
     use super::*;
     use std::fs;
     use std::process::{Command, Stdio};
 
+    fn identify(pid: Pid) -> Found {
+        Java::default().identify(pid, &modules(pid))
+    }
+
     #[test]
     fn a_process_without_a_jvm_has_none() {
-        assert_eq!(Java::default().identify(Pid::own()), Found::Nothing);
+        assert_eq!(identify(Pid::own()), Found::Nothing);
     }
 
     #[test]
@@ -195,7 +199,7 @@ mod tests {
         let mut child = jvm.spawn().unwrap();
         let mut line = [0; 2];
         std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut line).unwrap();
-        let found = Java::default().identify(Pid::of_child(&child));
+        let found = identify(Pid::of_child(&child));
         drop(child.stdin.take());
         child.wait().unwrap();
         fs::remove_dir_all(&folder).unwrap();

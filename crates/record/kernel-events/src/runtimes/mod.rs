@@ -45,12 +45,13 @@ impl Runtimes {
             return Found::Known { runtime, is_whole: true };
         }
         let Runtimes { java, python, ruby } = self;
-        let mut found = java.identify(pid);
+        let modules = modules::modules(pid);
+        let mut found = java.identify(pid, &modules);
         if found == Found::Nothing {
-            found = python.identify(pid);
+            found = python.identify(pid, &modules);
         }
         if found == Found::Nothing {
-            found = ruby.identify(pid);
+            found = ruby.identify(pid, &modules);
         }
         found
     }

@@ -9,7 +9,7 @@ use fettle_types::Pid;
 
 use super::layout::{At, CONTEXTS, Found, Layout, Place, Runtime};
 use super::memory::Memory;
-use super::modules::{Files, Module, file_offset, modules, symbol};
+use super::modules::{Files, Module, file_offset, symbol};
 use super::pthread::{self, FIRST_KEYS};
 
 /// Of CPython 3: where `_PyRuntime` has the key of thread states (`autoTSSkey`), and where a thread state has its
@@ -53,9 +53,8 @@ fn minor(name: &str) -> Option<u32> {
 }
 
 impl Python {
-    /// The runtime of a running process.
-    pub fn identify(&mut self, pid: Pid) -> Found {
-        let modules = modules(pid);
+    /// The runtime of a running process that has these files mapped.
+    pub fn identify(&mut self, pid: Pid, modules: &[Module]) -> Found {
         let Some(python) =
             modules.iter().filter(|module| minor(&module.name).is_some()).find_map(|module| {
                 let library = self.files.library(module, read)?;
@@ -115,8 +114,13 @@ fn key(pid: Pid, (module, library): &(&Module, Library)) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::modules::modules;
     use super::*;
     use std::process::{Command, Stdio};
+
+    fn identify(pid: Pid) -> Found {
+        Python::default().identify(pid, &modules(pid))
+    }
 
     #[test]
     fn versions_are_in_names() {
@@ -135,12 +139,12 @@ mod tests {
         };
         let mut line = [0; 2];
         std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut line).unwrap();
-        let found = Python::default().identify(Pid::of_child(&child));
+        let found = identify(Pid::of_child(&child));
         drop(child.stdin.take());
         child.wait().unwrap();
         let Found::Known { runtime, is_whole: false } = found else { panic!("{found:?}") };
         assert_eq!(runtime.layout.identity, CONTEXTS);
         assert_eq!(runtime.places.len(), 1);
-        assert_eq!(Python::default().identify(Pid::own()), Found::Nothing);
+        assert_eq!(identify(Pid::own()), Found::Nothing);
     }
 }

@@ -13,7 +13,7 @@ use fettle_types::Pid;
 
 use super::layout::{FIBERS, Found, Layout, Runtime};
 use super::memory::Memory;
-use super::modules::{Files, Module, modules, symbol};
+use super::modules::{Files, Module, symbol};
 use super::tls;
 
 /// Of a version: where a fiber has its execution context, and the fiber that has resumed it.
@@ -50,9 +50,8 @@ pub(super) struct Ruby {
 }
 
 impl Ruby {
-    /// The runtime of a running process.
-    pub fn identify(&mut self, pid: Pid) -> Found {
-        let modules = modules(pid);
+    /// The runtime of a running process that has these files mapped.
+    pub fn identify(&mut self, pid: Pid, modules: &[Module]) -> Found {
         let Some(ruby) = modules.iter().find(|module| module.name.starts_with("libruby")) else {
             return Found::Nothing;
         };
@@ -120,8 +119,13 @@ fn pair(image: &Image, function: LinkAddr) -> Option<LinkAddr> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::modules::modules;
     use super::*;
     use std::process::{Command, Stdio};
+
+    fn identify(pid: Pid) -> Found {
+        Ruby::default().identify(pid, &modules(pid))
+    }
 
     #[test]
     fn a_ruby_that_runs_is_found() {
@@ -134,7 +138,7 @@ mod tests {
         };
         let mut version = [0; 4];
         std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut version).unwrap();
-        let found = Ruby::default().identify(Pid::of_child(&child));
+        let found = identify(Pid::of_child(&child));
         drop(child.stdin.take());
         child.wait().unwrap();
         if OFFSETS.iter().any(|(known, ..)| known.as_bytes() == version) {
@@ -143,6 +147,6 @@ mod tests {
         } else {
             assert_eq!(found, Found::Nothing);
         }
-        assert_eq!(Ruby::default().identify(Pid::own()), Found::Nothing);
+        assert_eq!(identify(Pid::own()), Found::Nothing);
     }
 }
