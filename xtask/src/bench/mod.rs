@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+mod callgrind;
 pub mod census;
 pub mod decisions;
 pub mod import;
@@ -13,6 +14,7 @@ pub mod locks;
 pub mod machine;
 pub mod measure;
 pub mod misses;
+pub mod packaged;
 mod peers;
 pub mod probe;
 pub mod probes;
@@ -33,6 +35,8 @@ pub enum Bench {
     Probe(probe::Options),
     /// What it costs a program that its calls are observed, by each means, here and in a guest
     Probes(probes::Options),
+    /// What probes cost programs as their packages have them: time, instructions, modelled misses
+    Packaged(packaged::Options),
     /// What a system call misses in modelled caches and TLBs, natively and on a User-Mode Linux, in a guest
     Misses(misses::Options),
     /// How well sampled times agree with full timing
@@ -72,6 +76,7 @@ pub fn run(which: &Bench) -> Result<bool> {
     match which {
         Bench::Probe(options) => probe::run(options),
         Bench::Probes(options) => probes::run(options),
+        Bench::Packaged(options) => packaged::run(options),
         Bench::Misses(options) => misses::run(options),
         Bench::Sample(options) => sample::run(options),
         Bench::Lift(options) => lift::run(options),

@@ -88,7 +88,7 @@ impl Subject {
     }
 
     /// Source files and the flags they need.
-    fn sources(self) -> Result<(Vec<PathBuf>, Vec<String>)> {
+    pub fn sources(self) -> Result<(Vec<PathBuf>, Vec<String>)> {
         match self {
             Subject::Fib => Ok((vec![benches().join("fib.c")], Vec::new())),
             Subject::Lua => {

@@ -12,6 +12,7 @@ use crate::{fettle, repo};
 
 mod application_kernel;
 mod cibyl;
+mod loads;
 mod lopi;
 mod page;
 mod paper;
@@ -32,6 +33,9 @@ pub struct Options {
     /// Few rounds: a first look, not a figure
     #[arg(long)]
     quick: bool,
+    /// Take what benchmarks have left in target/ where they have run before, instead of measuring that again
+    #[arg(long, conflicts_with = "quick")]
+    reuse: bool,
     /// This binary instead of a fresh release build
     #[arg(long)]
     fettle: Option<PathBuf>,
@@ -60,7 +64,8 @@ pub fn run(options: &Options) -> Result<bool> {
         let known: Vec<&str> = PAPERS.iter().map(|paper| paper.name).collect();
         bail!("no paper is called {unknown}; there are {}", known.join(", "));
     }
-    let sources = Sources::new(fettle::binary(options.fettle.as_deref())?, options.quick)?;
+    let sources =
+        Sources::new(fettle::binary(options.fettle.as_deref())?, options.quick, options.reuse)?;
     let folder = options.output.clone().unwrap_or_else(|| repo::root().join("docs/papers"));
     std::fs::create_dir_all(&folder)?;
     let mut whole = true;

@@ -33,6 +33,9 @@ pub fn write(
     if sources.quick {
         text.push_str("A first look with few rounds (`--quick`), not a figure.\n");
     }
+    if sources.reuse {
+        text.push_str("What benchmarks had left before (`--reuse`) was not measured again.\n");
+    }
     for table in tables {
         let _ = write!(text, "\n{}", table.as_markdown());
         let short: String = table

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value as Json;
 
+use super::loads;
 use super::table::Value;
 use crate::bench::kernel_tune::{self, root};
 use crate::bench::{self, machine};
@@ -21,14 +22,18 @@ pub struct Sources {
     pub fettle: PathBuf,
     /// Few rounds.
     pub quick: bool,
+    /// What benchmarks have left is not measured again.
+    pub reuse: bool,
     /// Its folder for what it measures.
     pub place: PathBuf,
     observing: Measured,
     systems: Measured,
     messages: Measured,
+    message_sizes: Measured,
     misses: Measured,
     why: Measured,
     probes: Measured,
+    packaged: Measured,
     jars: Measured,
     tuned: Measured,
     kernel_root: OnceCell<std::result::Result<root::Measured, String>>,
@@ -36,17 +41,20 @@ pub struct Sources {
 
 impl Sources {
     /// Nothing is measured yet.
-    pub fn new(fettle: PathBuf, quick: bool) -> Result<Sources> {
+    pub fn new(fettle: PathBuf, quick: bool, reuse: bool) -> Result<Sources> {
         Ok(Sources {
             fettle,
             quick,
+            reuse,
             place: repo::target_folder("papers")?,
             observing: OnceCell::new(),
             systems: OnceCell::new(),
             messages: OnceCell::new(),
+            message_sizes: OnceCell::new(),
             misses: OnceCell::new(),
             why: OnceCell::new(),
             probes: OnceCell::new(),
+            packaged: OnceCell::new(),
             jars: OnceCell::new(),
             tuned: OnceCell::new(),
             kernel_root: OnceCell::new(),
@@ -60,7 +68,7 @@ impl Sources {
 
     /// What observing calls costs.
     pub fn observing(&self) -> Result<&Json> {
-        once(&self.observing, || {
+        self.once(&self.observing, "observing", || {
             bench::probes::measure(&bench::probes::Options::of(self.rounds(), &self.fettle))
         })
     }
@@ -77,7 +85,7 @@ impl Sources {
 
     /// Calls on several systems.
     pub fn systems(&self) -> Result<&Json> {
-        once(&self.systems, || self.fettle(&self.systems_command()))
+        self.once(&self.systems, "systems", || self.fettle(&self.systems_command()))
     }
 
     /// Its arguments.
@@ -88,7 +96,7 @@ impl Sources {
 
     /// Messages between processes, and making processes.
     pub fn messages(&self) -> Result<&Json> {
-        once(&self.messages, || self.fettle(&self.messages_command()))
+        self.once(&self.messages, "messages", || self.fettle(&self.messages_command()))
     }
 
     /// Its arguments.
@@ -96,14 +104,23 @@ impl Sources {
         words(&format!("bench ipc --rounds {} --json", if self.quick { 1 } else { 5 }))
     }
 
+    /// How large messages of a load are.
+    pub fn message_sizes(&self) -> Result<&Json> {
+        self.once(&self.message_sizes, "message-sizes", || {
+            loads::messages(&self.fettle, &self.place)
+        })
+    }
+
     /// What calls miss in modelled caches and TLBs.
     pub fn misses(&self) -> Result<&Json> {
-        once(&self.misses, || bench::misses::measure(&bench::misses::Options::usual()))
+        self.once(&self.misses, "misses", || {
+            bench::misses::measure(&bench::misses::Options::usual())
+        })
     }
 
     /// Where the time of a read goes, and how it is distributed.
     pub fn why(&self) -> Result<&Json> {
-        once(&self.why, || self.fettle(&self.why_command()))
+        self.once(&self.why, "why", || self.fettle(&self.why_command()))
     }
 
     /// Its arguments.
@@ -114,26 +131,28 @@ impl Sources {
 
     /// What probes cost programs.
     pub fn probes(&self) -> Result<&Json> {
-        once(&self.probes, || {
-            let json = self.place.join("probe.json");
-            let options = bench::probe::Options {
-                quick: self.quick,
-                rounds: None,
-                json: Some(json.clone()),
-                ..bench::probe::Options::quick(&self.fettle)
-            };
-            bench::probe::run(&options)?;
-            read(&json)
-        })
+        let json = self.place.join("probe.json");
+        let options = bench::probe::Options {
+            rounds: Some(self.rounds()),
+            json: Some(json.clone()),
+            ..bench::probe::Options::quick(&self.fettle)
+        };
+        self.kept(&self.probes, &json, || bench::probe::run(&options).map(drop))
+    }
+
+    /// What probes cost programs of Debian.
+    pub fn packaged(&self) -> Result<&Json> {
+        let fettle = Some(self.fettle.clone());
+        let options = bench::packaged::Options { rounds: self.rounds(), fettle };
+        let json = repo::target().join("bench/packaged/packaged.json");
+        self.kept(&self.packaged, &json, || bench::packaged::measure(&options).map(drop))
     }
 
     /// Programs as jars.
     pub fn jars(&self) -> Result<&Json> {
-        once(&self.jars, || {
-            let options = bench::jar::Options::some("", self.rounds(), &self.fettle);
-            bench::jar::run(&options)?;
-            read(&repo::target().join("bench/jar/jar.json"))
-        })
+        let options = bench::jar::Options::some("", self.rounds(), &self.fettle);
+        let json = repo::target().join("bench/jar/jar.json");
+        self.kept(&self.jars, &json, || bench::jar::run(&options).map(drop))
     }
 
     /// A group of the kernel's functions, laid out in a guest.
@@ -147,11 +166,40 @@ impl Sources {
 
     /// Running programs with their code laid out anew.
     pub fn tuned(&self) -> Result<&Json> {
-        once(&self.tuned, || {
-            let options = bench::tune::Options::some(&self.fettle, self.quick);
-            bench::tune::run(&options)?;
-            read(&repo::target().join("bench/tune/tune.json"))
-        })
+        let options = bench::tune::Options::some(&self.fettle, self.quick);
+        let json = repo::target().join("bench/tune/tune.json");
+        self.kept(&self.tuned, &json, || bench::tune::run(&options).map(drop))
+    }
+
+    /// What is measured, which is kept in a file of that name; with `--reuse` what is there from before.
+    fn once<'a>(
+        &self,
+        cell: &'a Measured,
+        name: &str,
+        measure: impl FnOnce() -> Result<Json>,
+    ) -> Result<&'a Json> {
+        // A first look is nothing that a page may be made of later.
+        let quick = if self.quick { "-quick" } else { "" };
+        let file = self.place.join(format!("{name}{quick}.json"));
+        self.kept(cell, &file, || Ok(std::fs::write(&file, measure()?.to_string())?))
+    }
+
+    /// What a benchmark leaves in a file; with `--reuse` what it has left there before.
+    fn kept<'a>(
+        &self,
+        cell: &'a Measured,
+        file: &Path,
+        measure: impl FnOnce() -> Result<()>,
+    ) -> Result<&'a Json> {
+        let found = || {
+            if !self.reuse || !file.exists() {
+                measure()?;
+            }
+            read(file)
+        };
+        cell.get_or_init(|| found().map_err(|error| format!("{error:#}")))
+            .as_ref()
+            .map_err(|why| anyhow!("{why}"))
     }
 
     fn fettle(&self, arguments: &[String]) -> Result<Json> {
@@ -171,12 +219,6 @@ impl Sources {
     pub fn machine(&self) -> Json {
         machine::describe()
     }
-}
-
-fn once(cell: &Measured, measure: impl FnOnce() -> Result<Json>) -> Result<&Json> {
-    cell.get_or_init(|| measure().map_err(|error| format!("{error:#}")))
-        .as_ref()
-        .map_err(|why| anyhow!("{why}"))
 }
 
 fn words(text: &str) -> Vec<String> {

@@ -15,7 +15,8 @@ static FIGURE: LazyLock<Regex> = LazyLock::new(|| {
 static CODE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("`[^`]*`").unwrap_or_else(|error| panic!("{error}")));
 /// What measures: benchmarks, papers, beds and tests.
-const COMMANDS: [&str; 4] = ["cargo xtask", "fettle bench", "cargo test", "make lab"];
+const COMMANDS: [&str; 5] =
+    ["cargo xtask", "fettle bench", "fettle compare", "cargo test", "make lab"];
 /// A row with a figure may be a description; several are a measurement.
 const MEASURED: usize = 2;
 /// The records of decisions are dated and are not measured anew.

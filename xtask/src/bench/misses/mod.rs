@@ -1,5 +1,5 @@
 //! What a system call misses in caches and TLBs, natively and on a User-Mode Linux: tables 5.6 and 5.7 of the
-//! request-tracking thesis. Its machine had counters; here a plugin of QEMU's models caches and TLBs
+//! request-tracking thesis; and what messages of each size miss: its figure 5.5. Its machine had counters; here a plugin of QEMU's models caches and TLBs
 //! (`plugin.c` says which), and both run in a guest with a stock kernel, the second one on the first.
 
 use std::path::{Path, PathBuf};
@@ -19,6 +19,10 @@ pub const CALLS: [&str; 2] = ["getppid", "read"];
 pub const SYSTEMS: [&str; 2] = ["native", "uml"];
 /// How often: a call on a User-Mode Linux takes tens of thousands of instructions.
 const TIMES: [u32; 2] = [20_000, 1_000];
+/// Bytes of a message, of which 2 MiB are moved.
+pub const SIZES: [u32; 7] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20];
+/// How often.
+const MOVED: u32 = 4;
 
 /// What to measure.
 #[derive(clap::Args, Debug, Clone)]
@@ -42,17 +46,21 @@ impl Options {
 pub fn run(options: &Options) -> Result<bool> {
     let report = measure(options)?;
     println!(
-        "{:22}{:>13}{:>9}{:>9}{:>9}{:>9}{:>10}",
-        "of a call", "instructions", "L1I", "L1D", "ITLB", "DTLB", "switches"
+        "{:26}{:>14}{:>12}{:>12}{:>12}{:>12}{:>12}{:>10}",
+        "of a call, or of 2 MiB", "instructions", "L1I", "L1D", "L2", "ITLB", "DTLB", "switches"
     );
     for row in report["calls"].as_array().into_iter().flatten() {
-        let name = format!("{} on {}", row["call"], row["system"]).replace('"', "");
+        let name = match row["size"].as_u64() {
+            Some(size) => format!("messages of {} KiB", size >> 10),
+            None => format!("{} on {}", row["call"], row["system"]).replace('"', ""),
+        };
         let of = |field: &str| row[field].as_f64().unwrap_or(f64::NAN);
         println!(
-            "{name:22}{:>13.0}{:>9.2}{:>9.2}{:>9.3}{:>9.3}{:>10.3}",
+            "{name:26}{:>14.0}{:>12.2}{:>12.2}{:>12.2}{:>12.3}{:>12.3}{:>10.3}",
             of("instructions"),
             of("l1i"),
             of("l1d"),
+            of("l2"),
             of("itlb"),
             of("dtlb"),
             of("switches")
@@ -60,7 +68,10 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     let path = repo::target_folder("bench")?.join("misses.json");
     std::fs::write(&path, serde_json::to_string_pretty(&report)? + "\n")?;
-    println!("by a model of caches of 32 KiB and TLBs of 64 entries; raw: {}", path.display());
+    println!(
+        "by a model of caches of 32 and 512 KiB and TLBs of 64 entries; raw: {}",
+        path.display()
+    );
     Ok(true)
 }
 
@@ -97,12 +108,14 @@ pub fn measure(options: &Options) -> Result<Value> {
 fn files(place: &Path) -> Result<Files> {
     apt::ensure(&["user-mode-linux", "libc6-dev", "gcc"].map(String::from))?;
     let files = Files::new(&place.join("files"))?;
-    let program: PathBuf = place.join("calls");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O2", "-Wall", "-static", "-I"]).arg(repo::root().join("tests/smp/measured"));
-    gcc.arg("-o").arg(&program).arg(repo::root().join("xtask/src/bench/misses/calls.c"));
-    proc::output_of(&mut gcc)?;
-    files.put_file(&program, "calls")?;
+    for name in ["calls", "copies"] {
+        let program: PathBuf = place.join(name);
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-Wall", "-static", "-I"]).arg(repo::root().join("tests/smp/measured"));
+        let source = repo::root().join("xtask/src/bench/misses").join(format!("{name}.c"));
+        proc::output_of(gcc.arg("-o").arg(&program).arg(source))?;
+        files.put_file(&program, name)?;
+    }
     files.put_program(Path::new("/usr/bin/linux.uml"), "bin/linux.uml")?;
     Ok(files)
 }
@@ -119,17 +132,25 @@ fn script() -> String {
              -- {call} {there} </dev/null\n"
         );
     }
+    for size in SIZES {
+        script += &format!("/copies {size} {MOVED} || echo 'failed'\n");
+    }
     script
 }
 
-/// The plugin's lines, in the order of the script, for one call each.
+/// The plugin's lines, in the order of the script, for one call or transfer each.
 fn read(counts: &str) -> Result<Vec<Value>> {
     let lines: Vec<&str> = counts.lines().collect();
-    ensure!(lines.len() == CALLS.len() * SYSTEMS.len(), "{} of 4 were measured", lines.len());
-    let names =
-        CALLS.into_iter().flat_map(|call| SYSTEMS.into_iter().zip(TIMES).map(move |s| (call, s)));
-    let row = |(line, (call, (system, times))): (&str, (&str, (&str, u32)))| {
-        let mut row = json!({ "call": call, "system": system, "times": times });
+    let calls = CALLS.into_iter().flat_map(|call| {
+        let on = move |(system, times)| (json!({ "call": call, "system": system }), times);
+        SYSTEMS.into_iter().zip(TIMES).map(on)
+    });
+    let moved =
+        SIZES.map(|size| (json!({ "call": "moved", "system": "native", "size": size }), MOVED));
+    let rows: Vec<(Value, u32)> = calls.chain(moved).collect();
+    ensure!(lines.len() == rows.len(), "{} of {} were measured", lines.len(), rows.len());
+    let row = |(line, (mut row, times)): (&str, (Value, u32))| {
+        row["times"] = json!(times);
         let words: Vec<&str> = line.split_whitespace().collect();
         for pair in words.chunks(2) {
             let [name, number] = pair else { continue };
@@ -138,7 +159,7 @@ fn read(counts: &str) -> Result<Vec<Value>> {
         }
         Ok(row)
     };
-    lines.into_iter().zip(names).map(row).collect()
+    lines.into_iter().zip(rows).map(row).collect()
 }
 
 #[cfg(test)]
@@ -148,9 +169,10 @@ mod tests {
     #[test]
     fn counts_are_of_one_call() {
         let line = "instructions 200000 l1i 20 l1d 40 itlb 0 dtlb 60 switches 0\n";
-        let found = read(&line.repeat(4)).unwrap();
+        let found = read(&line.repeat(4 + SIZES.len())).unwrap();
         assert_eq!((&found[0]["call"], &found[0]["l1d"]), (&json!("getppid"), &json!(0.002)));
         assert_eq!((&found[3]["system"], &found[3]["dtlb"]), (&json!("uml"), &json!(0.06)));
+        assert_eq!((&found[4]["size"], &found[4]["l1d"]), (&json!(SIZES[0]), &json!(10.0)));
         assert!(read(line).is_err());
     }
 }

@@ -4,6 +4,8 @@
 //! does not know, prefetching and all other time among it, is one factor here: measured gains are that factor times
 //! the model's, by least squares. How far a program's gain may be off is found by leaving each program out in turn.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 /// A program's gains, as shares of its time.
@@ -80,6 +82,68 @@ pub fn text(programs: &[(String, Gains)]) -> String {
     out
 }
 
+/// A dot for each program, and the range that gains lie in by calibration. `None` where there is no calibration.
+pub fn plot(programs: &[(String, Gains)]) -> Option<String> {
+    const SIDE: f64 = 480.0;
+    const EDGE: f64 = 46.0;
+    let all: Vec<Gains> = programs.iter().map(|(_, gains)| *gains).collect();
+    let Calibration { factor, off } = calibrate(&all)?;
+    let most = |of: fn(&Gains) -> f64| all.iter().map(of).fold(0.05, f64::max) * 1.1;
+    let (right, top) = (most(|gains| gains.modelled), most(|gains| gains.measured));
+    let bottom = all.iter().map(|gains| gains.measured).fold(0.0, f64::min) - 0.02;
+    let x = |share: f64| EDGE + share / right * (SIDE - EDGE - 10.0);
+    let y = |share: f64| 10.0 + (top - share) / (top - bottom) * (SIDE - EDGE - 10.0);
+    let mut body = String::new();
+    let corners =
+        [(0.0, off), (right, factor * right + off), (right, factor * right - off), (0.0, -off)];
+    let band = corners
+        .map(|(at, gain)| format!("{:.1},{:.1}", x(at), y(gain.clamp(bottom, top))))
+        .join(" ");
+    let _ = writeln!(body, "<polygon class='band' points='{band}'/>");
+    let line = |from: (f64, f64), to: (f64, f64)| {
+        format!(
+            "<path d='M{:.1} {:.1}L{:.1} {:.1}' stroke='currentColor'/>\n",
+            x(from.0),
+            y(from.1),
+            x(to.0),
+            y(to.1)
+        )
+    };
+    body += &line((0.0, 0.0), (right, 0.0));
+    body += &line((0.0, bottom), (0.0, top));
+    for tick in (-1..=6).map(|tenth| f64::from(tenth) / 10.0) {
+        if (0.0..=right).contains(&tick) {
+            let _ = writeln!(
+                body,
+                "<text x='{:.1}' y='{:.1}'>{:.0} %</text>",
+                x(tick),
+                SIDE - EDGE + 14.0,
+                tick * 100.0
+            );
+        }
+        if (bottom..=top).contains(&tick) {
+            let _ =
+                writeln!(body, "<text x='6' y='{:.1}'>{:.0} %</text>", y(tick) + 4.0, tick * 100.0);
+        }
+    }
+    for (name, gains) in programs {
+        let (x, y) = (x(gains.modelled), y(gains.measured));
+        let _ = writeln!(
+            body,
+            "<circle cx='{x:.1}' cy='{y:.1}' r='3'/><text class='n' x='{:.1}' y='{:.1}'>{name}</text>",
+            x + 5.0,
+            y + 3.0
+        );
+    }
+    let style = "text{font:11px sans-serif;fill:currentColor}.n{font-size:9px}.band{fill:#2a78c2;opacity:.2}circle{fill:#2a78c2}";
+    Some(format!(
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {} {SIDE}' color='#555'><style>{style}</style>\n{body}\
+         <text x='{EDGE}' y='{}'>across: the model's gain; up: the measured one; shaded: nine of ten programs</text>\n</svg>\n",
+        SIDE + 70.0,
+        SIDE - 6.0
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +175,7 @@ mod tests {
         let named: Vec<(String, Gains)> =
             exact.iter().map(|gains| ("x".to_owned(), *gains)).collect();
         assert!(text(&named).contains("0.50 of the model's"), "{}", text(&named));
+        assert_eq!(plot(&named).unwrap().matches("<circle").count(), named.len());
+        assert_eq!(plot(&named[..2]), None);
     }
 }

@@ -58,7 +58,7 @@ pub struct Options {
 impl Options {
     /// All programs, without BOLT; a few and few rounds, if it is to be quick.
     pub fn some(fettle: &Path, quick: bool) -> Options {
-        let (pairs, turn, time) = if quick { (8, 0.2, 2.0) } else { (40, 0.5, 5.0) };
+        let (pairs, turn, time) = if quick { (8, 0.2, 2.0) } else { (20, 0.4, 5.0) };
         Options {
             pairs,
             turn,
@@ -102,12 +102,16 @@ pub fn run(options: &Options) -> Result<bool> {
         }
         all.push(measured);
     }
+    let named = |program: &Value| {
+        let name = program["program"].as_str()?.to_owned();
+        Some((name, calibration::gains(&program["tune"])?))
+    };
+    let gains: Vec<_> = all.iter().filter_map(named).collect();
     if !options.json {
-        let named = |program: &Value| {
-            let name = program["program"].as_str()?.to_owned();
-            Some((name, calibration::gains(&program["tune"])?))
-        };
-        print!("{}", calibration::text(&all.iter().filter_map(named).collect::<Vec<_>>()));
+        print!("{}", calibration::text(&gains));
+    }
+    if let Some(plot) = calibration::plot(&gains) {
+        std::fs::write(folder.join("calibration.svg"), plot)?;
     }
     let all = json!({ "version": 1, "machine": machine::describe(), "programs": all });
     std::fs::write(folder.join("tune.json"), format!("{all}\n"))?;
