@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -128,7 +128,7 @@ impl Running {
                 break Ending::from(status);
             }
             if self.start.elapsed() > limit {
-                self.kill_group();
+                kill_group(&self.child);
                 self.child.wait()?;
                 break Ending::TimedOut;
             }
@@ -137,7 +137,7 @@ impl Running {
         };
         let wall = self.start.elapsed();
         // What it left in the background is over with it.
-        self.kill_group();
+        kill_group(&self.child);
         let stdout = std::fs::read(&self.stdout)?;
         let stderr = std::fs::read(&self.stderr)?;
         Ok(Outcome { ending, stdout, stderr, wall })
@@ -146,11 +146,50 @@ impl Running {
     fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
+}
 
-    fn kill_group(&self) {
-        // Failure means that the group is empty.
-        let _ = killpg(self.pid(), Signal::SIGKILL);
+/// A program with all that it has started, which ends with it.
+pub struct Group(Child);
+
+impl Group {
+    /// Starts it, without any input.
+    pub fn start(command: &mut Command) -> Result<Group> {
+        let started = command.process_group(0).stdin(Stdio::null()).spawn();
+        Ok(Group(started.with_context(|| format!("starting {:?}", command.get_program()))?))
     }
+
+    /// The same, with all that it says in a file.
+    pub fn logged(command: &mut Command, log: &Path) -> Result<Group> {
+        let log = File::create(log)?;
+        Group::start(command.stdout(log.try_clone()?).stderr(log))
+    }
+
+    /// What it says, if its output is piped.
+    pub fn out(&mut self) -> Result<ChildStdout> {
+        self.0.stdout.take().context("its output goes elsewhere")
+    }
+
+    /// Its first process.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether that runs.
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        kill_group(&self.0);
+        let _ = self.0.wait();
+    }
+}
+
+fn kill_group(first: &Child) {
+    // Failure means that the group is empty.
+    let _ = killpg(Pid::from_raw(first.id().cast_signed()), Signal::SIGKILL);
 }
 
 /// Runs a chore's step with the terminal's output, failing when it fails.

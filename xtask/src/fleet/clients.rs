@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::group::Group;
 use crate::postgres::Cluster;
+use crate::proc::Group;
 
 /// What PHP computes: its answer depends on `n` alone.
 pub const WORK: &str = r#"<?php
@@ -149,8 +149,8 @@ impl Load {
         let mut stay = cluster.pgbench(&["-T", "100000", "-c", "2", "-R", &rate, "-f", script]);
         let mut come_and_go = cluster.pgbench(&["-T", "100000", "-C", "-c", "1", "-R", "4"]);
         Ok(Load {
-            stay: Group::start(&mut stay, &log("stay"))?,
-            come_and_go: Group::start(&mut come_and_go, &log("come-and-go"))?,
+            stay: Group::logged(&mut stay, &log("stay"))?,
+            come_and_go: Group::logged(&mut come_and_go, &log("come-and-go"))?,
             folder,
         })
     }

@@ -13,8 +13,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::clients::{free_port, get};
-use super::group::Group;
-use crate::proc;
+use crate::proc::{self, Group};
 
 /// The `fettle` command with a state of its own.
 pub struct Fettle {
@@ -149,7 +148,7 @@ impl Prometheus {
         command.arg(format!("--config.file={}", conf.display()));
         command.arg(format!("--storage.tsdb.path={}", folder.join("data").display()));
         command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
-        let server = Group::start(&mut command, &folder.join("log"))?;
+        let server = Group::logged(&mut command, &folder.join("log"))?;
         Ok(Prometheus { _server: server, port })
     }
 

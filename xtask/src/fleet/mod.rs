@@ -18,7 +18,6 @@ use servers::{Fleet, PACKAGES, Server};
 
 mod clients;
 mod daemon;
-mod group;
 mod servers;
 
 /// What to run.

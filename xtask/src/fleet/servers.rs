@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::clients;
-use super::group::Group;
 use crate::attach::differing;
 use crate::postgres::{self, Cluster};
+use crate::proc::Group;
 
 /// Packages that it takes.
 pub const PACKAGES: [&str; 4] = ["postgresql", "php-fpm", "nginx", "prometheus"];
@@ -134,7 +134,7 @@ fn php(folder: &Path) -> Result<Group> {
     )?;
     let mut command = Command::new(&program);
     command.args(["-R", "-F", "-y"]).arg(conf);
-    Group::start(&mut command, &folder.join("log"))
+    Group::logged(&mut command, &folder.join("log"))
 }
 
 fn nginx(fleet: &Path, port: u16, interpreters: usize) -> Result<Group> {
@@ -164,5 +164,5 @@ fn nginx(fleet: &Path, port: u16, interpreters: usize) -> Result<Group> {
     std::fs::write(&conf, text)?;
     let mut command = Command::new(&program);
     command.arg("-p").arg(&folder).arg("-c").arg(&conf);
-    Group::start(&mut command, &folder.join("log"))
+    Group::logged(&mut command, &folder.join("log"))
 }

@@ -40,7 +40,7 @@ pub fn run(args: &Args, pid: Pid) -> anyhow::Result<ExitCode> {
 /// The process, which is unmodified, and the claim to it; nothing has been done yet.
 fn open(args: &Args, pid: Pid) -> anyhow::Result<(Process, Claim)> {
     let process = Target::open_settled(pid)?;
-    fettle_tune::recording::stopped(&process).iter().for_each(|line| say!("fettle: {line}"));
+    crate::output::say_stopped(&process);
     let claim = leftovers::clear(&folder()?, &process, args.alone)?;
     if !args.quiet && !args.json {
         let end = match args.duration {

@@ -1,9 +1,10 @@
-//! `fettle watch --evidence`: what a watcher has kept of a process, and what its threads were executing.
+//! `fettle watch --evidence`: what a watcher has kept of a process, and what its threads were executing. The same stands
+//! above the report of the trace in the evidence.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -12,17 +13,23 @@ use fettle_locks::{Names, Place};
 use fettle_report::render::one_line;
 use fettle_types::{Pid, Tid};
 use fettle_watch::Finding;
-use fettle_watch::evidence::{NO_REGISTERS, REGISTERS, STACK_MEMORY};
+use fettle_watch::evidence::{
+    FINDING, NO_REGISTERS, REGISTERS, STACK_MEMORY, ThreadWords, WORDS, Words,
+};
+use fettle_watch::last::{NO_TRACE, OPEN, OpenRequest, TRACE};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::finding::why;
+use crate::finding::{ms, why};
 use crate::locks::names::{Files, is_code};
 use crate::locks::stack::{Start, callers};
 use crate::output;
 
 /// Frames of a thread that are shown.
 const FRAMES: usize = 64;
+/// The last steps of a request that are shown.
+const STEPS: usize = 12;
 /// A file of evidence is not larger.
 const FILE_MAX: u64 = 64 << 20;
 
@@ -36,8 +43,28 @@ struct Thread {
     /// The system call that it was in.
     #[serde(skip_serializing_if = "Option::is_none")]
     call: Option<String>,
+    /// What the kernel had counted of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counted: Option<ThreadWords>,
     /// What it was executing, innermost first; none where its registers were not kept.
     callers: Vec<Place>,
+}
+
+/// What is in a folder of evidence.
+pub struct Evidence {
+    finding: Finding,
+    command: String,
+    missing: Option<String>,
+    unread: Option<u64>,
+    threads: Vec<Thread>,
+    open: Vec<OpenRequest>,
+    no_trace: Option<String>,
+}
+
+/// The trace that is meant by a folder of evidence; none if it is no such folder.
+pub fn trace_in(folder: &Path) -> Option<PathBuf> {
+    (folder.join(FINDING).is_file() && !folder.join("manifest.json").exists())
+        .then(|| folder.join(TRACE))
 }
 
 /// Shows the folder.
@@ -46,46 +73,133 @@ struct Thread {
 ///
 /// When it is none of evidence.
 pub fn run(folder: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
-    let finding = read(&folder.join("finding.json"))
-        .with_context(|| format!("{} is no folder of evidence", folder.display()))?;
-    let finding: Finding = serde_json::from_slice(&finding)
-        .with_context(|| format!("{}/finding.json is no finding", folder.display()))?;
-    let pid = finding.process.pid;
-    let maps = fettle_live::parse_maps(&read(&folder.join("maps")).unwrap_or_default());
-    let files = Files::new(&HashMap::from([(pid.unsigned(), maps.clone())]));
-    let mut threads = Vec::new();
-    for entry in fs::read_dir(folder)?.flatten() {
-        let name = entry.file_name();
-        let tid = name.to_str().and_then(|name| name.strip_prefix("thread-")?.parse().ok());
-        threads.extend(tid.map(|tid| thread(&entry.path(), tid, pid, (&files, &maps))));
-    }
-    threads.sort_by_key(|thread| thread.tid);
-    let missing = read(&folder.join(NO_REGISTERS)).map(|text| line(&text)).ok();
-    let command = read(&folder.join("cmdline")).map(|text| line(&text)).unwrap_or_default();
-    if as_json {
-        let value = json!({
-            "version": 1, "finding": finding, "command": command, "threads": threads,
-            "no_registers": missing,
-        });
-        output::print(&format!("{value:#}\n"))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut text = format!("process {pid}: {command}\n{}\n", why(&finding));
-    if let Some(missing) = missing {
-        text.push_str(&format!("no registers: {missing}\n"));
-    }
-    threads.iter().for_each(|thread| thread.show(&mut text));
-    output::print(&text)?;
+    let evidence = Evidence::read(folder)?;
+    output::print(&match as_json {
+        true => format!("{:#}\n", evidence.json()),
+        false => evidence.text(),
+    })?;
     Ok(ExitCode::SUCCESS)
+}
+
+impl Evidence {
+    /// Reads a folder.
+    ///
+    /// # Errors
+    ///
+    /// When it is none of evidence.
+    pub fn read(folder: &Path) -> anyhow::Result<Evidence> {
+        let finding = read(&folder.join(FINDING))
+            .with_context(|| format!("{} is no folder of evidence", folder.display()))?;
+        let finding: Finding = serde_json::from_slice(&finding)
+            .with_context(|| format!("{}/{FINDING} is no finding", folder.display()))?;
+        let pid = finding.process.pid;
+        let maps = fettle_live::parse_maps(&read(&folder.join("maps")).unwrap_or_default());
+        let files = Files::new(&HashMap::from([(pid.unsigned(), maps.clone())]));
+        let words: Words = parsed(&folder.join(WORDS));
+        let mut threads = Vec::new();
+        for entry in fs::read_dir(folder)?.flatten() {
+            let name = entry.file_name();
+            let tid = name.to_str().and_then(|name| name.strip_prefix("thread-")?.parse().ok());
+            threads.extend(tid.map(|tid| thread(&entry.path(), tid, pid, (&files, &maps))));
+        }
+        threads.sort_by_key(|thread| thread.tid);
+        for thread in &mut threads {
+            thread.counted = words.threads.iter().find(|words| words.tid == thread.tid).cloned();
+        }
+        let said = |name: &str| read(&folder.join(name)).map(|text| line(&text)).ok();
+        Ok(Evidence {
+            finding,
+            command: said("cmdline").unwrap_or_default(),
+            missing: said(NO_REGISTERS),
+            unread: words.unread,
+            threads,
+            open: parsed(&folder.join(OPEN)),
+            no_trace: said(NO_TRACE),
+        })
+    }
+
+    /// For programs.
+    pub fn json(&self) -> serde_json::Value {
+        let Evidence { finding, command, missing, unread, threads, open, no_trace } = self;
+        json!({
+            "version": 1, "finding": finding, "command": command, "threads": threads,
+            "no_registers": missing, "unread": unread, "requests": open, "no_trace": no_trace,
+        })
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let (pid, command) = (self.finding.process.pid, &self.command);
+        let mut text = format!("process {pid}: {command}\n{}\n", why(&self.finding));
+        if let Some(unread) = self.unread.filter(|unread| *unread > 0) {
+            text.push_str(&format!("{unread} bytes lay unread in its connections\n"));
+        }
+        if let Some(missing) = &self.missing {
+            text.push_str(&format!("no registers: {missing}\n"));
+        }
+        if let Some(why) = &self.no_trace {
+            text.push_str(&format!("no trace of what it did last: {why}\n"));
+        }
+        self.open.iter().for_each(|open| show_request(open, &mut text));
+        self.threads.iter().for_each(|thread| thread.show(&mut text));
+        text
+    }
+}
+
+/// A request that was not answered, and the last steps of its thread.
+fn show_request(open: &OpenRequest, text: &mut String) {
+    let what = one_line(open.what.clone());
+    let by = open.tid.map_or_else(String::new, |tid| format!(", read by thread {tid}"));
+    text.push_str(&format!("\nrequest {what}: not answered for {}{by}\n", ms(open.open_ns)));
+    let earlier = open.steps.len().saturating_sub(STEPS);
+    if earlier > 0 {
+        text.push_str(&format!(
+            "    {}\n",
+            output::plural(earlier as u64, "earlier step", "earlier steps")
+        ));
+    }
+    for step in &open.steps[earlier..] {
+        let field = |(name, value): (&String, &serde_json::Value)| match value.as_str() {
+            Some("") => String::new(),
+            Some(text) => format!(" {name} {text}"),
+            None => format!(" {name} {value}"),
+        };
+        let fields: String = step.fields.iter().map(field).collect();
+        let after = ms(step.after_ns);
+        text.push_str(&format!(
+            "    {after:>10}  {}\n",
+            one_line(format!("{}{fields}", step.event))
+        ));
+    }
 }
 
 impl Thread {
     fn show(&self, text: &mut String) {
         let call = self.call.as_ref().map_or_else(String::new, |call| format!(", in {call}"));
         text.push_str(&format!("\nthread {} {} ({}{call})\n", self.tid, self.name, self.state));
+        if let Some(counted) = &self.counted {
+            text.push_str(&counted_text(counted));
+        }
         for place in &self.callers {
             text.push_str(&format!("    {}\n", one_line(place.text())));
         }
+    }
+}
+
+/// What the kernel had counted of a thread, in a line; nothing if it said nothing.
+fn counted_text(words: &ThreadWords) -> String {
+    let mut parts = Vec::new();
+    if let Some(still_ns) = words.still_ns {
+        let used = words.used_ns.map_or_else(String::new, |ns| format!(", {} of CPU time", ms(ns)));
+        parts.push(format!("no progress for {}{used}", ms(still_ns)));
+    }
+    for (name, counted) in [("reads", words.reads), ("writes", words.writes)] {
+        parts.extend(counted.map(|(calls, bytes)| format!("{calls} {name} of {bytes} bytes")));
+    }
+    parts.extend(words.waits.map(|waits| output::plural(waits, "wait", "waits")));
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("  {}\n", parts.join("; ")),
     }
 }
 
@@ -117,6 +231,7 @@ fn thread(folder: &Path, tid: Tid, pid: Pid, (files, maps): (&Files, &[Mapping])
         name: text("comm"),
         state: state.map(|state| one_line(state.trim().to_owned())).unwrap_or_default(),
         call,
+        counted: None,
         callers: places.unwrap_or_default(),
     }
 }
@@ -137,6 +252,12 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// What a file of JSON holds; nothing where there is none, or where it is damaged.
+fn parsed<T: DeserializeOwned + Default>(path: &Path) -> T {
+    let bytes = read(path).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
 /// As one line that can be shown.

@@ -38,6 +38,13 @@ macro_rules! say {
     };
 }
 
+/// Says that some of a process's threads are stopped, if they are: what waits for them takes as long.
+pub fn say_stopped(process: &fettle_live::Process) {
+    if let Some(line) = fettle_tune::recording::stopped(process) {
+        say!("fettle: {line}");
+    }
+}
+
 /// Writes to standard error as far as that can be written.
 pub fn show(text: fmt::Arguments<'_>) {
     let _ =
@@ -218,10 +225,11 @@ fn without_path(error: io::Error) -> anyhow::Error {
     }
 }
 
-/// The trace that is meant: the one named, or the newest `*.fettle` in this folder.
+/// The trace that is meant: the one named, or that in the folder of evidence that was named, or the newest `*.fettle` in
+/// this folder.
 pub fn chosen(trace: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = trace {
-        return Ok(path.to_owned());
+        return Ok(crate::evidence::trace_in(path).unwrap_or_else(|| path.to_owned()));
     }
     let mut newest = None;
     for entry in std::fs::read_dir(".").context("cannot list the current folder")?.flatten() {

@@ -10,6 +10,7 @@ use fettle_report::{Analysis, Diff, Error, Options, SortBy, Weight};
 use fettle_trace::{ProbeMode, Trace};
 use serde_json::json;
 
+use crate::evidence::{Evidence, trace_in};
 use crate::{alias, output};
 
 /// Show what a trace says: functions by time, callers, trees, latencies.
@@ -25,7 +26,7 @@ use crate::{alias, output};
   fettle report run.fettle --histogram parse parse.html
   fettle report new.fettle --diff old.fettle      what changed since old.fettle")]
 pub struct ReportArgs {
-    /// Trace folder [default: the newest *.fettle in this folder]
+    /// Trace folder, or a folder of evidence of `fettle watch` [default: the newest *.fettle in this folder]
     trace: Option<PathBuf>,
     /// Rows shown at most
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -129,6 +130,12 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
         demangle: !args.no_demangle,
     };
     let path = output::chosen(args.trace.as_deref())?;
+    let evidence = match &args.trace {
+        Some(folder) if matches!(what, What::Functions) && trace_in(folder).is_some() => {
+            Some(Evidence::read(folder)?)
+        }
+        _ => None,
+    };
     let trace = output::open(&path)?;
     let analysis = Analysis::read(&trace, options.demangle)?;
     let terminal = output::terminal(args.no_color);
@@ -142,7 +149,7 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
     };
     let what = what.by_recorded_name(&trace);
     match show((&trace, &analysis), what, &options, args.json, terminal) {
-        Ok(text) => output::print(&text)?,
+        Ok(text) => output::print(&with_evidence(evidence.as_ref(), text, args.json)?)?,
         // Looked for and not there: said, and distinguished from a failure by the exit status.
         Err(error) if is_not_found(&error) => {
             say!("fettle: {error}");
@@ -152,6 +159,21 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
     }
     let damaged = !analysis.warnings.is_empty();
     Ok(ExitCode::from(u8::from(damaged)))
+}
+
+/// What a watcher has found, above the report of what the process did last.
+fn with_evidence(
+    evidence: Option<&Evidence>,
+    report: String,
+    as_json: bool,
+) -> anyhow::Result<String> {
+    let Some(evidence) = evidence else { return Ok(report) };
+    if !as_json {
+        return Ok(format!("{}\n{report}", evidence.text()));
+    }
+    let mut value: serde_json::Value = serde_json::from_str(&report)?;
+    value["evidence"] = evidence.json();
+    Ok(render::json(&value)?)
 }
 
 impl What {

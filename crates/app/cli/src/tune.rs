@@ -221,7 +221,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return crate::apply::run(&args.program, &folder, &options, stop);
     };
     let process = Process::open(pid)?;
-    fettle_tune::recording::stopped(&process).iter().for_each(|line| say!("fettle: {line}"));
+    crate::output::say_stopped(&process);
     fettle_live::open_many_files();
     fettle_live::stop_between_pauses().context(UNHANDLED)?;
     if args.recheck {

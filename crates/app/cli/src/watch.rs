@@ -149,6 +149,8 @@ fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<E
     if needs_requests {
         watcher.set_requests(Box::new(Live::begin(&fettle, &state, &args.pid)?));
     }
+    // Threads' clocks take one each.
+    fettle_live::open_many_files();
     let stop = fettle_live::catch_signals().context("cannot catch signals")?;
     if let Some(duration) = args.duration {
         std::thread::spawn(move || {

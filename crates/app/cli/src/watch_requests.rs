@@ -1,23 +1,23 @@
 //! Requests for `fettle watch`: a recorder of the kernel's events runs beside it, and what processes are asked and answer
 //! is read from it as it is stored.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use fettle_record::tail::{self, Listener, Tail};
 use fettle_trace::Trace;
-use fettle_types::Pid;
-use fettle_watch::requests::{Answered, Requests};
+use fettle_types::{Pid, Tid};
+use fettle_watch::requests::{Answered, Happened, Open, Recent, Recorded, Requests};
 
 /// How often it is looked for more.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -28,6 +28,9 @@ const BYTES_MAX: u64 = 128 << 20;
 const TIME_MAX: Duration = Duration::from_secs(600);
 /// A recorder has begun within this time.
 const BEGUN: Duration = Duration::from_secs(20);
+/// Events that are remembered for evidence, and for how long.
+const EVENTS_MAX: usize = 1 << 15;
+const EVENTS_NS: u64 = 10_000_000_000;
 /// Questions without an answer that are remembered.
 const OPEN_MAX: usize = 100_000;
 
@@ -35,6 +38,7 @@ const OPEN_MAX: usize = 100_000;
 #[derive(Debug)]
 pub struct Live {
     answered: Receiver<Answered>,
+    questions: Arc<Shared>,
     stop: Arc<AtomicBool>,
     reader: Option<JoinHandle<anyhow::Result<()>>>,
 }
@@ -52,26 +56,29 @@ impl Live {
         let stop = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&stop);
         let (fettle, pids) = (fettle.to_owned(), pids.to_vec());
+        let questions = Arc::new(Shared(Mutex::new(Questions::new(recorder.begin_ns))));
+        let shared = Arc::clone(&questions);
         let read = move || {
-            let mut questions = Questions::new();
             loop {
                 let mut over = is_over.load(Ordering::Relaxed);
+                let mut questions = shared.lock();
                 recorder.read(&mut questions)?;
                 over |= questions.answered.drain(..).any(|one| send.send(one).is_err());
+                drop(questions);
                 if over {
                     return Ok(());
                 }
                 if recorder.is_full() {
                     drop(recorder);
                     recorder = Recorder::start(&fettle, folder.next(), &pids)?;
-                    questions.begin_anew();
+                    *shared.lock() = Questions::new(recorder.begin_ns);
                 }
                 std::thread::sleep(PERIOD);
             }
         };
         let reader = std::thread::Builder::new().name("requests".to_owned()).spawn(read);
         let reader = Some(reader.context("no thread can be started")?);
-        Ok(Live { answered, stop, reader })
+        Ok(Live { answered, questions, stop, reader })
     }
 }
 
@@ -87,6 +94,34 @@ impl Requests for Live {
         }
         let ended = self.reader.take()?.join().ok()?;
         ended.err().map(|error| format!("{error:#}"))
+    }
+
+    fn recent(&self) -> Arc<dyn Recent> {
+        Arc::clone(&self.questions) as Arc<dyn Recent>
+    }
+}
+
+/// What is read, and asked for by those who write evidence.
+#[derive(Debug)]
+struct Shared(Mutex<Questions>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Questions> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recent for Shared {
+    fn of(&self, pid: Pid, until_ns: u64, patience: Duration) -> Recorded {
+        let begun = Instant::now();
+        loop {
+            let questions = self.lock();
+            if questions.reported_ns >= until_ns || begun.elapsed() >= patience {
+                return questions.recorded(pid, until_ns);
+            }
+            drop(questions);
+            std::thread::sleep(PERIOD);
+        }
     }
 }
 
@@ -144,6 +179,8 @@ struct Recorder {
     child: Child,
     folder: PathBuf,
     tail: Tail,
+    /// Its trace time 0, of CLOCK_MONOTONIC.
+    begin_ns: u64,
     begun: Instant,
 }
 
@@ -165,8 +202,8 @@ impl Recorder {
         let mut child = child.context("the recorder of requests cannot be started")?;
         let begun = Instant::now();
         loop {
-            if let Some(tail) = open(&folder)? {
-                return Ok(Recorder { child, folder, tail, begun });
+            if let Some((tail, begin_ns)) = open(&folder)? {
+                return Ok(Recorder { child, folder, tail, begin_ns, begun });
             }
             if child.try_wait()?.is_some() {
                 let said = io::read_to_string(child.stderr.take().context("no output")?);
@@ -187,7 +224,9 @@ impl Recorder {
 
     fn read(&mut self, questions: &mut Questions) -> anyhow::Result<()> {
         let ended = self.child.try_wait()?.is_some();
-        self.tail.poll(questions).context("what is recorded of requests cannot be read")?;
+        let reported = self.tail.poll(questions);
+        let reported = reported.context("what is recorded of requests cannot be read")?;
+        questions.reported_ns = self.begin_ns.saturating_add(reported);
         if ended {
             bail!("the recorder of requests has ended");
         }
@@ -213,13 +252,15 @@ fn is_alive(pid: Pid) -> bool {
 }
 
 /// The recording, once it has begun.
-fn open(folder: &Path) -> anyhow::Result<Option<Tail>> {
+fn open(folder: &Path) -> anyhow::Result<Option<(Tail, u64)>> {
     let Ok(trace) = Trace::open_growing(folder) else { return Ok(None) };
     // They are written when everything is observed.
     if trace.processes().unwrap_or_default().is_empty() {
         return Ok(None);
     }
-    Ok(Tail::open(folder, &trace.manifest().clock)?)
+    let clock = &trace.manifest().clock;
+    let begin_ns = clock.begin.unwrap_or_default().monotonic_ns;
+    Ok(Tail::open(folder, clock)?.map(|tail| (tail, begin_ns)))
 }
 
 fn bytes_in(folder: &Path) -> u64 {
@@ -253,13 +294,22 @@ impl<const N: usize> Places<N> {
 #[derive(Debug)]
 struct Question {
     begin_ns: u64,
+    tid: u64,
     what: String,
 }
 
 /// Questions that wait for their answers, and requests that were answered.
 #[derive(Debug)]
 struct Questions {
-    ask: Option<Places<7>>,
+    kinds: Vec<fettle_trace::EventKind>,
+    /// By kind, where the numbers of its process and thread are.
+    tasks: Vec<[Option<usize>; 2]>,
+    /// Trace time 0 of the recording that is read, and before when nothing else will come.
+    begin_ns: u64,
+    reported_ns: u64,
+    /// The last events.
+    recent: VecDeque<Happened>,
+    ask: Option<Places<8>>,
     answer: Option<Places<5>>,
     texts: Vec<String>,
     codes: HashMap<String, u32>,
@@ -269,23 +319,73 @@ struct Questions {
 }
 
 impl Questions {
-    fn new() -> Questions {
+    /// Those of a recording whose trace time 0 is then.
+    fn new(begin_ns: u64) -> Questions {
         let kinds = tail::kinds();
-        let ask = ["pid", "socket", "exchange", "sent", "command", "detail", "lay_ns"];
+        let ask = ["pid", "socket", "exchange", "sent", "command", "detail", "lay_ns", "tid"];
+        let task = |kind: &fettle_trace::EventKind| {
+            ["pid", "tid"].map(|name| kind.fields.iter().position(|field| field.name == name))
+        };
         Questions {
+            tasks: kinds.iter().map(task).collect(),
+            begin_ns,
+            reported_ns: 0,
+            recent: VecDeque::new(),
             ask: Places::find(&kinds, "ask", ask),
             answer: Places::find(&kinds, "answer", ["pid", "socket", "exchange", "sent", "ok"]),
             texts: Vec::new(),
             codes: HashMap::new(),
             open: HashMap::new(),
             answered: Vec::new(),
+            kinds,
         }
     }
 
-    /// Another recording has begun.
-    fn begin_anew(&mut self) {
-        (self.texts, self.codes) = Default::default();
-        self.open.clear();
+    /// An event is remembered for some time.
+    fn remember(&mut self, kind: usize, time_ns: u64, values: &[u64]) {
+        let at_ns = self.begin_ns.saturating_add(time_ns);
+        let is_old = |first: &Happened| first.at_ns.saturating_add(EVENTS_NS) < at_ns;
+        while self.recent.len() >= EVENTS_MAX || self.recent.front().is_some_and(is_old) {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Happened { kind, at_ns, values: values.to_vec() });
+    }
+
+    /// The last events of a process, and what it was asked and has not answered.
+    fn recorded(&self, pid: Pid, until_ns: u64) -> Recorded {
+        let own = u64::from(pid.unsigned());
+        let task = |event: &Happened| {
+            let places = self.tasks.get(event.kind).copied().unwrap_or_default();
+            places.map(|place| place.and_then(|place| event.values.get(place)).copied())
+        };
+        let past = || self.recent.iter().filter(|event| event.at_ns <= until_ns);
+        let own_tid = |event: &Happened| match task(event) {
+            [Some(pid), tid] if pid == own => tid,
+            _ => None,
+        };
+        let tids: HashSet<u64> = past().filter_map(own_tid).collect();
+        // Switches say the thread alone.
+        let is_own = |event: &&Happened| match task(event) {
+            [None, tid] => tid.is_some_and(|tid| tids.contains(&tid)),
+            [pid, _] => pid == Some(own),
+        };
+        let open = self.open.iter().filter(|([pid, ..], _)| *pid == own);
+        let mut open: Vec<Open> = open
+            .map(|(_, question)| Open {
+                tid: u32::try_from(question.tid).ok().and_then(|tid| Tid::try_from(tid).ok()),
+                what: question.what.clone(),
+                begun_ns: self.begin_ns.saturating_add(question.begin_ns),
+            })
+            .filter(|open| open.begun_ns <= until_ns)
+            .collect();
+        open.sort_by_key(|open| open.begun_ns);
+        Recorded {
+            kinds: self.kinds.clone(),
+            texts: self.texts.clone(),
+            events: past().filter(is_own).cloned().collect(),
+            open,
+            is_whole: self.reported_ns >= until_ns,
+        }
     }
 
     fn known(&self, code: u64) -> &str {
@@ -306,8 +406,9 @@ impl Listener for Questions {
     }
 
     fn event(&mut self, kind: usize, time_ns: u64, values: &[u64]) {
+        self.remember(kind, time_ns, values);
         if let Some(ask) = self.ask.as_ref().filter(|ask| ask.kind == kind) {
-            let [pid, socket, exchange, sent, command, detail, lay_ns] = ask.of(values);
+            let [pid, socket, exchange, sent, command, detail, lay_ns, tid] = ask.of(values);
             // What it asks others itself is no request to it.
             if sent != 0 {
                 return;
@@ -317,13 +418,13 @@ impl Listener for Questions {
                 self.open.clear();
             }
             let what = format!("{} {}", self.known(command), self.known(detail)).trim().to_owned();
-            let question = Question { begin_ns: time_ns.saturating_sub(lay_ns), what };
+            let question = Question { begin_ns: time_ns.saturating_sub(lay_ns), tid, what };
             self.open.insert([pid, socket, exchange], question);
         }
         if let Some(answer) = self.answer.as_ref().filter(|answer| answer.kind == kind) {
             let [pid, socket, exchange, sent, ok] = answer.of(values);
             let (true, Ok(number)) = (sent != 0, u32::try_from(pid)) else { return };
-            let Some(Question { begin_ns, what }) = self.open.remove(&[pid, socket, exchange])
+            let Some(Question { begin_ns, what, .. }) = self.open.remove(&[pid, socket, exchange])
             else {
                 return;
             };

@@ -124,7 +124,7 @@ fn what_was_learned_is_known_to_the_next_watcher() {
     let folder = TempDir::new().unwrap();
     let (server, port) = server();
     let rules =
-        format!("rule stuck {{ worker of {:?} spins 20ms without progress -> log }}", python());
+        format!("rule stuck {{ worker of {:?} spins 200ms without progress -> log }}", python());
     let learned = |state: &str| folder.path().join(state).join("learned");
     let (mut watcher, mut out) = watch(folder.path(), &rules, server.0.id(), &["--act"]);
     assert_eq!(next(&mut out)["kind"], "watching");
@@ -134,8 +134,8 @@ fn what_was_learned_is_known_to_the_next_watcher() {
         assert_eq!(answer(ask(port, word)), "done");
     }
     Command::new("kill").args(["-INT", &watcher.0.id().to_string()]).status().unwrap();
-    // On a machine that is very busy one of these may have been found.
-    assert!(matches!(watcher.0.wait().unwrap().code(), Some(0 | 1)));
+    // None of these computes nearly as long as the rule says, however busy the machine is.
+    assert_eq!(watcher.0.wait().unwrap().code(), Some(0));
     let files: Vec<_> = std::fs::read_dir(learned("state")).unwrap().flatten().collect();
     assert!(!files.is_empty());
 

@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use crate::app::App;
 use crate::calls::{CallId, Wanted};
 use crate::range::{Range, RangeTree};
-use crate::requests;
+use crate::requests::{self, Requests};
 use crate::timelines::{REPORTED, Timelines};
 use crate::track::Viewport;
 use crate::views::{
@@ -294,9 +294,18 @@ async fn schemas(State(app): State<Arc<App>>) -> Answered {
 }
 
 async fn overview(State(app): State<Arc<App>>, Query(query): Query<ListQuery>) -> Answered {
+    of_requests(&app, &query, |requests| json(&requests.overview())).await
+}
+
+/// What is to be seen of the requests that a schema finds.
+async fn of_requests(
+    app: &App,
+    query: &ListQuery,
+    view: impl FnOnce(&Requests) -> Answered + Send + 'static,
+) -> Answered {
     let schema = schema(query.schema.as_deref())?;
     let requests = app.shown().requests(schema).await.map_err(broken)?;
-    spawn_blocking(move || json(&requests.overview())).await.map_err(broken)?
+    spawn_blocking(move || view(&requests)).await.map_err(broken)?
 }
 
 /// Some of the requests, of all that there are.
@@ -305,9 +314,7 @@ async fn listed(
     Query(query): Query<ListQuery>,
     Query(wanted): Query<requests::Wanted>,
 ) -> Answered {
-    let schema = schema(query.schema.as_deref())?;
-    let requests = app.shown().requests(schema).await.map_err(broken)?;
-    spawn_blocking(move || json(&requests.page(&wanted))).await.map_err(broken)?
+    of_requests(&app, &query, move |requests| json(&requests.page(&wanted))).await
 }
 
 /// What they took, by class and over time.
@@ -316,9 +323,7 @@ async fn figures(
     Query(query): Query<ListQuery>,
     Query(wanted): Query<requests::Wanted>,
 ) -> Answered {
-    let schema = schema(query.schema.as_deref())?;
-    let requests = app.shown().requests(schema).await.map_err(broken)?;
-    spawn_blocking(move || json(&requests.figures(&wanted))).await.map_err(broken)?
+    of_requests(&app, &query, move |requests| json(&requests.figures(&wanted))).await
 }
 
 #[derive(Deserialize)]

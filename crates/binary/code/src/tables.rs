@@ -27,4 +27,4 @@ pub enum PlannedEntry {
 }
 
 /// Size of an entry patch in bytes: `jmp` with a 32-bit distance.
-pub const ENTRY_PATCH_SIZE: u64 = 5;
+pub const ENTRY_PATCH_SIZE: u64 = fettle_isa::jump::NEAR as u64;

@@ -37,6 +37,12 @@ impl Region {
     }
 }
 
+/// How many bytes its code begins with that stay where they are: `endbr64`, which indirect calls want to find.
+pub fn kept_bytes(original: &[u8]) -> usize {
+    let landing = crate::planning::ENDBR64;
+    if original.starts_with(&landing) { landing.len() } else { 0 }
+}
+
 /// The code that looks a program counter up in the table at `table` and fills a
 /// `struct dl_find_object`, to lie at `at`; for what it does not find it does what `original`,
 /// the code at `original_at`, begins with, and goes on behind. Also gives how many bytes of the

@@ -364,7 +364,7 @@ fn places(function: &Function, emitted: &Emitted, wanted: &[LinkAddr]) -> Vec<(L
 }
 
 /// `endbr64`, where indirect calls may lead.
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// Where an entry patch is, and the block it leads to; `None` stands for the new entry.
 type Board = (LinkAddr, Option<usize>);

@@ -1,4 +1,5 @@
-//! Fields of a message, taken one by one, the most significant byte first.
+//! Fields of a message, taken one by one. Of numbers, the most significant byte comes first, unless they are called
+//! otherwise.
 
 /// What is left of them.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,30 @@ impl<'a> Fields<'a> {
     pub fn long_text(&mut self) -> Option<&'a [u8]> {
         let length = self.be32()?;
         self.take(length as usize)
+    }
+
+    fn little(&mut self, bytes: usize) -> Option<u64> {
+        let taken = self.take(bytes)?;
+        Some(taken.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    pub fn le16(&mut self) -> Option<u16> {
+        self.little(2).map(|number| number as u16)
+    }
+
+    pub fn le32(&mut self) -> Option<u32> {
+        self.little(4).map(|number| number as u32)
+    }
+
+    /// A number of one byte, or of as many as the first says, the least significant ones first: MySQL's.
+    pub fn sized_number(&mut self) -> Option<u64> {
+        match self.little(1)? {
+            small @ 0..=0xfa => Some(small),
+            0xfc => self.little(2),
+            0xfd => self.little(3),
+            0xfe => self.little(8),
+            _ => None,
+        }
     }
 
     /// A number of up to five times seven bits, the least significant ones first.

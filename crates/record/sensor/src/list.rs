@@ -213,6 +213,22 @@ impl Sensor {
         List::new(self)
     }
 
+    /// The last events of a list, at most so many of each ring, whether a consumer has read them or not: ring by ring,
+    /// each ring's in the order of their places. None is taken. What is being stored or overwritten just now is left
+    /// out.
+    pub fn last_events(&self, most: u64, mut sink: impl FnMut(Event)) -> Result<(), Error> {
+        self.expect(Kind::List)?;
+        let mut cells = Vec::new();
+        for slot in self.used_slots() {
+            let ring = Ring::new(self, slot);
+            ring.copy_last(most, &mut cells);
+            for cell in cells.chunks_exact(ring.entry_words()) {
+                sink(ring.event(&cell[1..]));
+            }
+        }
+        self.expect_whole()
+    }
+
     /// A list's balance so far, which takes no events. Exact when its producer is dead or idle;
     /// while it runs, the counters are read one after another.
     pub fn account(&self) -> Result<Account, Error> {
@@ -349,6 +365,23 @@ impl<'a> Ring<'a> {
         let kept = (batch.len() / self.entry_words()) as u64;
         let missed = (at.wrapping_sub(from) / self.cell).wrapping_sub(kept);
         Copied { end: at, missed, under_way }
+    }
+
+    /// Copies the last cells that hold records.
+    fn copy_last(&self, most: u64, batch: &mut Vec<u64>) {
+        batch.clear();
+        let end = self.reserved();
+        let mut at = end - most.saturating_mul(self.cell).min(self.capacity).min(end);
+        while at != end {
+            self.copy_cell(at, batch);
+            at = at.wrapping_add(self.cell);
+        }
+        // As in `intact_from`, but whatever the policy: what was read before may be stored over, too.
+        fence(Acquire);
+        let oldest = self.reserved().wrapping_sub(self.capacity);
+        let words = self.entry_words();
+        let stale = batch.chunks_exact(words).take_while(|cell| is_before(cell[0], oldest));
+        batch.drain(..stale.count() * words);
     }
 
     /// Copies one cell, if it holds a record of this lap.

@@ -17,6 +17,7 @@ fn read_all(path: &Path) {
     let _ = sensor.scalar();
     let _ = sensor.histogram().map(|h| (h.sum(), h.quantile(0.5), h.buckets().count()));
     let _ = sensor.account();
+    let _ = sensor.last_events(u64::MAX, |_| ());
     let _ = sensor.knob();
     if let Ok(mut knob) = Sensor::open(path).and_then(Sensor::into_knob) {
         let _ = knob.set(0);

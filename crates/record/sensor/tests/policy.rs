@@ -50,6 +50,29 @@ fn a_full_ring_without_a_consumer() {
     }
 }
 
+/// The last events are seen without being taken, read or not.
+#[test]
+fn the_last_events_are_seen_by_all() {
+    for policy in [Policy::Drop, Policy::Overwrite] {
+        let bench = Bench::new();
+        let plan = Plan { policy, slots: 2, ring_log2: 12, threads: 1, events: 1000 };
+        assert!(bench.produce(Language::C, plan).child.wait().unwrap().success());
+        let sensor = bench.wait_for("test.events");
+        let last = |most| {
+            let mut seen = Vec::new();
+            sensor.last_events(most, |event| seen.push(event.words[0])).unwrap();
+            seen
+        };
+        let end = if policy == Policy::Overwrite { 1000 } else { 128 };
+        let expected = |most: u64| (end - most..end).collect::<Vec<u64>>();
+        assert_eq!((last(10), last(u64::MAX)), (expected(10), expected(128)), "{policy:?}");
+        let before = sensor.account().unwrap();
+        let mut list = bench.next_list("test.events");
+        assert_eq!(list.drain(|_| ()).unwrap().read, 128);
+        assert_eq!((before.read, last(10)), (0, expected(10)), "{policy:?}");
+    }
+}
+
 #[test]
 fn two_consumers_do_not_take_each_others_events() {
     let bench = Bench::new();

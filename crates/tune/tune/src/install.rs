@@ -394,8 +394,7 @@ fn helper(
     let at = at.0;
 
     let original = process.read_some(find_object.at, 32).map_err(|_| no_room())?;
-    // Behind `endbr64`, at which indirect calls must arrive.
-    let skip = if original.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 };
+    let skip = find_object::kept_bytes(&original);
     let from = find_object.at.0 + skip as u64;
     let strange = || unfit("its `_dl_find_object` cannot be led to another place");
     let (code, _) =

@@ -17,6 +17,7 @@ use crate::finding::Finding;
 use crate::jobs::Jobs;
 use crate::journal::{Done, Ended, Sent};
 use crate::knobs::Knobs;
+use crate::last::Writers;
 use crate::proc::Watched;
 use crate::restart;
 use crate::rule::{Action, Rule};
@@ -42,6 +43,8 @@ pub struct Actor {
     paused: bool,
     /// Folders of evidence whose threads' callers have no names yet.
     unnamed: Vec<PathBuf>,
+    /// Traces of evidence that are being written.
+    last: Writers,
 }
 
 /// Commands that may run at a time.
@@ -64,6 +67,7 @@ impl Actor {
             fettle,
             paused: false,
             unnamed,
+            last: Writers::default(),
         }
     }
 
@@ -183,12 +187,13 @@ impl Actor {
         scene: &Scene<'_>,
         note: &mut Option<String>,
     ) -> Result<Option<String>, String> {
-        let Scene { finding, process, looks, at_ms, .. } = *scene;
+        let Scene { finding, process, .. } = *scene;
         match action {
             Action::Log => Ok(None),
             Action::KeepEvidence => {
-                let kept = evidence::keep(&self.folder, &rule.name, finding, looks, at_ms);
+                let kept = evidence::keep(&self.folder, &rule.name, scene);
                 let kept = kept.map_err(|error| format!("evidence cannot be kept: {error}"))?;
+                self.last.write(kept.last);
                 *note = match &kept.threads {
                     Ok(_) => None,
                     Err(why) => Some(format!("without registers and stacks: {why}")),
@@ -261,7 +266,7 @@ impl Actor {
         let begun = Instant::now();
         let sent = self.webhooks.finish(patience);
         self.count(&sent);
-        while !self.commands.is_empty() && begun.elapsed() < patience {
+        while (!self.commands.is_empty() || self.last.are_busy()) && begun.elapsed() < patience {
             self.commands.retain_mut(|command| matches!(command.try_wait(), Ok(None)));
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -8,20 +8,28 @@ use std::time::Duration;
 
 use fettle_live::{Process, StateLimits, ThreadState};
 use fettle_types::{Pid, Tid};
+use serde::{Deserialize, Serialize};
 
-use crate::finding::{Finding, Why};
-use crate::look::Look;
+use crate::finding::Finding;
+use crate::last::{Last, concerns};
+use crate::scene::Scene;
+use crate::threads::{number, tids};
 
 /// What `/proc` has of a process.
 const OF_PROCESS: [&str; 6] = ["cmdline", "status", "maps", "limits", "cgroup", "io"];
 /// What it has of each thread. The kernel's stack needs root.
-const OF_THREAD: [&str; 7] = ["comm", "status", "stat", "syscall", "wchan", "stack", "schedstat"];
+const OF_THREAD: [&str; 8] =
+    ["comm", "status", "stat", "syscall", "wchan", "stack", "schedstat", "io"];
+/// What the kernel counts of threads, and since when they have not got on: a [`Words`].
+pub const WORDS: &str = "progress.json";
 /// Registers of a thread, by name, one a line.
 pub const REGISTERS: &str = "registers";
 /// What lies on its stack, from its stack pointer on.
 pub const STACK_MEMORY: &str = "stack-memory";
 /// Why of some threads, or all, there are none of these.
 pub const NO_REGISTERS: &str = "no-registers";
+/// What was found: a [`Finding`].
+pub const FINDING: &str = "finding.json";
 /// What the threads were executing, by name.
 pub const CALLERS: &str = "callers.txt";
 /// Threads of which it is kept.
@@ -31,13 +39,43 @@ const THREADS_MAX: usize = 256;
 const STATES: StateLimits =
     StateLimits { within: Duration::from_millis(10), stack_bytes: 256 << 10, total_bytes: 8 << 20 };
 
+/// What is known of a process's progress.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Words {
+    /// Bytes that lie unread in its connections, if a rule asks for that.
+    pub unread: Option<u64>,
+    /// Its threads.
+    pub threads: Vec<ThreadWords>,
+}
+
+/// What the kernel counts of a thread, and since when it has not got on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadWords {
+    /// Which one.
+    pub tid: Tid,
+    /// The number of the system call that it is in.
+    pub call: Option<u32>,
+    /// For how long it has passed no mark of progress, in nanoseconds, if a rule asks for that.
+    pub still_ns: Option<u64>,
+    /// CPU time that it has used meanwhile, in nanoseconds.
+    pub used_ns: Option<u64>,
+    /// Times it has waited for something.
+    pub waits: Option<u64>,
+    /// System calls that read, and their bytes.
+    pub reads: Option<(u64, u64)>,
+    /// System calls that write, and their bytes.
+    pub writes: Option<(u64, u64)>,
+}
+
 /// What was kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+#[derive(Debug)]
+pub(crate) struct Kept {
     /// Where.
     pub folder: PathBuf,
     /// Of how many threads it has the registers, and how long these were stopped for that; or why of none.
     pub threads: Result<(usize, Duration), String>,
+    /// What is to become a trace.
+    pub(crate) last: Last,
 }
 
 /// Makes a folder below `place` and writes into it what is known. What cannot be read is left
@@ -46,17 +84,15 @@ pub struct Kept {
 /// # Errors
 ///
 /// When the folder cannot be made or written to.
-pub fn keep(
-    place: &Path,
-    rule: &str,
-    finding: &Finding,
-    looks: &[Look],
-    at_ms: u64,
-) -> io::Result<Kept> {
+pub(crate) fn keep(place: &Path, rule: &str, scene: &Scene<'_>) -> io::Result<Kept> {
+    let finding = scene.finding;
     let pid = finding.process.pid;
-    let folder = folder(place, rule, pid, at_ms)?;
-    fs::write(folder.join("finding.json"), serde_json::to_vec_pretty(finding)?)?;
-    fs::write(folder.join("looks.json"), serde_json::to_vec(looks)?)?;
+    let folder = folder(place, rule, pid, scene.at_ms)?;
+    // First, as the process goes on.
+    let last = Last::take(&folder, rule, scene);
+    fs::write(folder.join(FINDING), serde_json::to_vec_pretty(finding)?)?;
+    fs::write(folder.join("looks.json"), serde_json::to_vec(scene.looks)?)?;
+    fs::write(folder.join(WORDS), serde_json::to_vec_pretty(&words(scene))?)?;
     let process = PathBuf::from(format!("/proc/{pid}"));
     for name in OF_PROCESS {
         copy(&process.join(name), &folder.join(name))?;
@@ -78,7 +114,33 @@ pub fn keep(
         }
     }
     let threads = states(&folder, finding)?;
-    Ok(Kept { folder, threads })
+    Ok(Kept { folder, threads, last })
+}
+
+/// What the kernel counts of a process's threads.
+fn words(scene: &Scene<'_>) -> Words {
+    let id = scene.finding.process;
+    let looks = scene.looks.iter().rev().flat_map(|look| &look.processes);
+    let looks = || looks.clone().filter(move |process| process.id == id);
+    let threads = looks().find_map(|process| process.threads.as_ref());
+    let words = |tid: Tid| {
+        let read = |name: &str| fs::read_to_string(format!("/proc/{}/task/{tid}/{name}", id.pid));
+        let [io, status, call] =
+            ["io", "status", "syscall"].map(|name| read(name).unwrap_or_default());
+        let mark = scene.marks.get(&tid);
+        let look = threads.and_then(|threads| threads.iter().find(|look| look.tid == tid));
+        ThreadWords {
+            tid,
+            call: call.split_ascii_whitespace().next().and_then(|word| word.parse().ok()),
+            still_ns: mark.map(|(at_ns, _)| scene.at_ns.saturating_sub(*at_ns)),
+            used_ns: mark.zip(look).map(|((_, cpu_ns), look)| look.cpu_ns.saturating_sub(*cpu_ns)),
+            waits: number(&status, "voluntary_ctxt_switches:"),
+            reads: number(&io, "syscr:").zip(number(&io, "rchar:")),
+            writes: number(&io, "syscw:").zip(number(&io, "wchar:")),
+        }
+    };
+    let tids = tids(id.pid).into_iter().take(THREADS_MAX);
+    Words { unread: looks().find_map(|process| process.unread), threads: tids.map(words).collect() }
 }
 
 /// Writes down what threads have in their registers and on their stacks.
@@ -118,15 +180,6 @@ fn write_state(folder: &Path, thread: &ThreadState) -> io::Result<()> {
     }
     fs::write(place.join(REGISTERS), text)?;
     fs::write(place.join(STACK_MEMORY), &thread.stack)
-}
-
-/// Whether a finding names a thread.
-fn concerns(why: &Why, thread: Tid) -> bool {
-    match why {
-        Why::Spins { tid, .. } => *tid == thread,
-        Why::Cycle { tids } => tids.contains(&thread),
-        _ => false,
-    }
 }
 
 /// The folder of what a rule has found, which is made if need be.

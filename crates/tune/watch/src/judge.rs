@@ -18,6 +18,8 @@ const REST: Duration = Duration::from_millis(2);
 const START: Duration = Duration::from_secs(2);
 /// A thread that is stopped for evidence waits for that, and again for what it waited for, and its call is begun anew.
 const MARKS_OF_PAUSE: u64 = 3;
+/// What a thread uses beside its last mark of progress, at most, before it rests: the way to the kernel that waits.
+const HARDLY: u64 = 500_000;
 /// Two looks in a row must show the same cycle.
 const CYCLE_LOOKS: u32 = 2;
 
@@ -45,6 +47,19 @@ struct Known {
 }
 
 impl Known {
+    /// Who has used nothing since the look before, and hardly anything since its mark, waits for work: it is from here on
+    /// that it may fail to get on. Clocks that step cannot say so.
+    fn rest(&mut self, now: u64, look: &ProcessLook) {
+        if !look.is_exact || self.cpu.is_none_or(|(_, since)| since == now) {
+            return;
+        }
+        for mark in self.threads.values_mut() {
+            if look.cpu_ns.saturating_sub(mark.process_ns) < HARDLY {
+                mark.at_ns = now;
+            }
+        }
+    }
+
     /// A pause for evidence is no progress: what has held goes on to hold, and what is counted is counted from here on.
     fn go_on_from(&mut self, now: u64, look: &ProcessLook) {
         self.cpu = match self.cpu {
@@ -83,11 +98,13 @@ impl Start {
 struct Mark {
     progress: Progress,
     cpu_ns: u64,
+    /// When that was, or when it was last seen to rest since.
     at_ns: u64,
-    /// The process's CPU time, then and in the look before this one. All of these are as old as the scheduler's last
-    /// tick, some milliseconds, so what a thread has used since its mark is known no better.
+    /// Its CPU time in the look before this one. Where there are no exact clocks, all of these are as old as the
+    /// scheduler's last tick, some milliseconds, so what a thread has used since its mark is known no better.
+    last_cpu_ns: u64,
+    /// Its process's CPU time at the mark.
     process_ns: u64,
-    last_process_ns: u64,
     /// Marks that a pause for evidence is the reason of.
     forgiven: u64,
 }
@@ -99,8 +116,8 @@ impl Mark {
             progress: thread.progress,
             cpu_ns: thread.cpu_ns,
             at_ns: now,
+            last_cpu_ns: thread.cpu_ns,
             process_ns: look.cpu_ns,
-            last_process_ns: look.cpu_ns,
             forgiven: 0,
         }
     }
@@ -112,8 +129,8 @@ struct Stuck {
     tid: Tid,
     /// CPU time since its last mark.
     used_ns: u64,
-    /// What its process had used since then in the look before.
-    process_used_before_ns: u64,
+    /// The same in the look before.
+    used_before_ns: u64,
     since_ns: u64,
 }
 
@@ -121,7 +138,7 @@ impl Stuck {
     /// Whether it has used that much, and not only since the look before: what a hypervisor takes from the machine, or
     /// interrupts, counts as its CPU time, too, and may be over.
     fn has_used(&self, limit_ns: u64) -> bool {
-        self.used_ns >= limit_ns && self.process_used_before_ns >= limit_ns
+        self.used_ns >= limit_ns && self.used_before_ns >= limit_ns
     }
 }
 
@@ -134,6 +151,13 @@ impl Judge {
     /// The rules.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// Since when a process's threads have passed no mark of progress, and what CPU time they had then.
+    pub fn marks(&self, id: ProcessId) -> BTreeMap<Tid, (u64, u64)> {
+        let threads = self.processes.get(&id).map(|known| known.threads.iter());
+        let mark = |(tid, mark): (&Tid, &Mark)| (*tid, (mark.at_ns, mark.cpu_ns));
+        threads.into_iter().flatten().map(mark).collect()
     }
 
     /// What is usual for processes of a program.
@@ -167,6 +191,7 @@ impl Judge {
             known.cpu = Some((look.cpu_ns, now));
         }
         known.start.see(now, known.cpu.map_or(now, |(_, since)| since));
+        known.rest(now, look);
         if look.held.is_some() {
             // What it does not get done now is not its fault: all counts anew when it goes on.
             let (cpu, start) = (known.cpu.map(|(cpu_ns, _)| (cpu_ns, now)), known.start);
@@ -235,10 +260,10 @@ fn spinning(known: &mut Known, limit: &mut Limit, now: u64, look: &ProcessLook) 
                 stuck.push(Stuck {
                     tid,
                     used_ns: cpu_ns.saturating_sub(mark.cpu_ns),
-                    process_used_before_ns: mark.last_process_ns.saturating_sub(mark.process_ns),
+                    used_before_ns: mark.last_cpu_ns.saturating_sub(mark.cpu_ns),
                     since_ns: mark.at_ns,
                 });
-                Mark { last_process_ns: look.cpu_ns, forgiven: 0, ..mark }
+                Mark { last_cpu_ns: cpu_ns, forgiven: 0, ..mark }
             }
             Some(mark) => {
                 if known.start.is_over && mark.progress.waits >= WAITS_OF_START {
@@ -343,30 +368,12 @@ mod tests {
     }
 
     fn process(threads: &[(u32, u64, u64)]) -> ProcessLook {
-        ProcessLook {
-            id: ProcessId { pid: tid(7).as_process(), start: 1 },
-            program: "app".into(),
-            is_worker: true,
-            cpu_ns: threads.iter().map(|(_, cpu, _)| cpu).sum(),
-            held: None,
-            disturbed: false,
-            threads: Some(
-                threads
-                    .iter()
-                    .map(|&(number, cpu_ns, calls)| ThreadLook {
-                        tid: tid(number),
-                        cpu_ns,
-                        progress: Progress { calls, waits: 0 },
-                    })
-                    .collect(),
-            ),
-            waits: None,
-            unread: None,
-            is_awake: false,
-            scalars: Vec::new(),
-            histograms: Vec::new(),
-            requests: Vec::new(),
-        }
+        let thread = |&(number, cpu_ns, calls): &(u32, u64, u64)| ThreadLook {
+            tid: tid(number),
+            cpu_ns,
+            progress: Progress { calls, waits: 0 },
+        };
+        ProcessLook::working(tid(7), threads.iter().map(thread).collect())
     }
 
     fn at(ms: u64, process: ProcessLook) -> Look {
@@ -418,15 +425,26 @@ mod tests {
 
     #[test]
     fn what_has_just_come_counts_if_the_next_look_shows_the_same() {
-        let stuck = |used_ns, process_used_before_ns| Stuck {
-            tid: tid(7),
-            used_ns,
-            process_used_before_ns,
-            since_ns: 0,
-        };
+        let stuck =
+            |used_ns, used_before_ns| Stuck { tid: tid(7), used_ns, used_before_ns, since_ns: 0 };
         assert!(stuck(4 * MS, 3 * MS).has_used(3 * MS));
         assert!(!stuck(3 * MS, 2 * MS).has_used(3 * MS), "it may be over");
-        assert!(!stuck(2 * MS, 4 * MS).has_used(3 * MS), "other threads have");
+    }
+
+    #[test]
+    fn a_hang_begins_when_a_rest_has_ended() {
+        let found = |is_exact| {
+            let mut judge =
+                judge("rule a { worker of \"app\" spins exactly 3ms without progress -> log }");
+            let look = |ns| ProcessLook { is_exact, ..process(&[(7, ns, 5)]) };
+            let rests = |ns| ProcessLook { threads: None, ..look(ns) };
+            assert_eq!(judge.see(&at(0, look(0))), []);
+            // It goes on to wait for work after its last mark, and rests.
+            (1..=20).for_each(|ms| assert_eq!(judge.see(&at(ms, rests(MS / 10))), []));
+            assert_eq!(judge.see(&at(21, look(MS))), []);
+            judge.see(&at(24, look(4 * MS)))[0].since_ns
+        };
+        assert_eq!((found(true), found(false)), (20 * MS, 0));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 pub mod act;
 mod budget;
+mod clocks;
 pub mod evidence;
 mod exchange;
 mod finding;
@@ -16,6 +17,7 @@ mod jobs;
 pub mod journal;
 mod judge;
 mod knobs;
+pub mod last;
 mod learned;
 mod limit;
 pub mod look;
@@ -28,6 +30,7 @@ mod rule;
 mod scene;
 mod servers;
 mod tally;
+mod threads;
 mod unread;
 mod url;
 mod waits;

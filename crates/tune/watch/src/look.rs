@@ -46,6 +46,10 @@ pub struct ProcessLook {
     pub is_worker: bool,
     /// CPU time of all its threads, in nanoseconds.
     pub cpu_ns: u64,
+    /// Whether that, and what its threads have used, is as of now. Otherwise it is as old as the scheduler's last look at
+    /// a thread, some milliseconds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_exact: bool,
     /// Why it cannot be expected to get on, if so.
     pub held: Option<Held>,
     /// Its threads were stopped just now, for evidence: that they have waited for that, and were woken, is no progress.
@@ -68,6 +72,37 @@ pub struct ProcessLook {
     /// Requests that it has answered, if that was looked at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestsLook>,
+}
+
+impl ProcessLook {
+    /// A look at a process, of which nothing is known yet.
+    pub fn new(id: ProcessId, program: String) -> ProcessLook {
+        ProcessLook {
+            id,
+            program,
+            is_worker: false,
+            cpu_ns: 0,
+            is_exact: false,
+            held: None,
+            disturbed: false,
+            threads: None,
+            waits: None,
+            unread: None,
+            is_awake: false,
+            scalars: Vec::new(),
+            histograms: Vec::new(),
+            requests: Vec::new(),
+        }
+    }
+
+    /// A worker with these threads, for tests.
+    #[cfg(test)]
+    pub(crate) fn working(first: Tid, threads: Vec<ThreadLook>) -> ProcessLook {
+        let id = ProcessId { pid: first.as_process(), start: 1 };
+        let cpu_ns = threads.iter().map(|thread| thread.cpu_ns).sum();
+        let threads = Some(threads);
+        ProcessLook { is_worker: true, cpu_ns, threads, ..ProcessLook::new(id, "app".into()) }
+    }
 }
 
 /// Requests of a kind that a process has answered so far.

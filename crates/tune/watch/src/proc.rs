@@ -2,20 +2,23 @@
 //!
 //! A process's CPU clock can be read in a fraction of a microsecond, and says whether anything needs a
 //! closer look: only a process that has computed has its threads looked at, and only one that has not is
-//! asked what its connections hold.
+//! asked what its connections hold. The kernel is up to a tick late with that clock; threads' own clocks are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fettle_sensor::{Directory, Sensor};
 use fettle_types::{Pid, Tid};
 use nix::time::ClockId;
 
-use crate::look::{Held, HistogramLook, Look, ProcessId, ProcessLook, Progress, ThreadLook};
-use crate::requests::{Counted, Requests};
+use crate::clocks::Clocks;
+use crate::look::{Held, HistogramLook, Look, ProcessId, ProcessLook, ThreadLook};
+use crate::requests::{Counted, Recent, Requests};
+use crate::threads::{progress, tids};
 use crate::unread::Connections;
 use crate::waits;
 
@@ -87,6 +90,8 @@ pub struct Watched {
     /// By which it can be signalled without meaning another one.
     pub handle: Option<OwnedFd>,
     clock: Option<ClockId>,
+    /// Its threads' own clocks, where progress is asked for.
+    clocks: Clocks,
     cpu_ns: u64,
     cpu_changed: Instant,
     threads_at_cpu: Option<u64>,
@@ -132,6 +137,11 @@ impl Processes {
     /// Has requests come from there.
     pub fn set_requests(&mut self, requests: Box<dyn Requests>) {
         self.requests = Some(requests);
+    }
+
+    /// The events by which requests are known, if they are recorded.
+    pub fn recent(&self) -> Option<Arc<dyn Recent>> {
+        self.requests.as_ref().map(|requests| requests.recent())
     }
 
     /// Why no requests come any more, once.
@@ -252,6 +262,7 @@ impl Watched {
             is_worker,
             handle,
             clock: ClockId::pid_cpu_clock_id(pid).ok(),
+            clocks: Clocks::default(),
             cpu_ns: 0,
             cpu_changed: now,
             threads_at_cpu: None,
@@ -267,9 +278,20 @@ impl Watched {
     }
 
     /// CPU time of all its threads, in nanoseconds; none once it has ended.
-    fn cpu_time(&self) -> Option<u64> {
+    fn cpu_time(&mut self) -> Option<u64> {
+        let process_ns = self.process_time()?;
+        Some(self.clocks.total(process_ns))
+    }
+
+    /// The same as the kernel adds it up.
+    fn process_time(&self) -> Option<u64> {
         let time = self.clock?.now().ok()?;
         Some(time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs())
+    }
+
+    fn threads(&mut self) -> Vec<ThreadLook> {
+        let process_ns = self.process_time().unwrap_or(0);
+        self.clocks.threads(self.id.pid, process_ns)
     }
 
     fn look(&mut self, now: Instant, wanted: &Wanted, scalars: Vec<(String, i64)>) -> ProcessLook {
@@ -284,19 +306,13 @@ impl Watched {
             (self.cpu_ns, self.cpu_changed) = (cpu_ns, now);
         }
         let mut look = ProcessLook {
-            id: self.id,
-            program: self.program.clone(),
             is_worker: self.is_worker,
             cpu_ns,
+            is_exact: self.clocks.is_exact(),
             held: ended.then_some(Held::Ended),
             disturbed,
-            threads: None,
-            waits: None,
-            unread: None,
-            is_awake: false,
             scalars,
-            histograms: Vec::new(),
-            requests: Vec::new(),
+            ..ProcessLook::new(self.id, self.program.clone())
         };
         if ended {
             return look;
@@ -317,7 +333,7 @@ impl Watched {
         }
         if looks_at_threads {
             self.threads_at_cpu = Some(cpu_ns);
-            look.threads = Some(threads(self.id.pid));
+            look.threads = Some(self.threads());
         }
         if looks_at_waits {
             self.waits_at = Some(now);
@@ -337,7 +353,7 @@ impl Watched {
     fn look_after_pause(&mut self, now: Instant, wanted: &Wanted, look: &mut ProcessLook) {
         if wanted.progress {
             self.threads_at_cpu = Some(look.cpu_ns);
-            look.threads = Some(threads(self.id.pid));
+            look.threads = Some(self.threads());
         }
         if wanted.unread {
             let waits = waits_so_far(self.id.pid);
@@ -432,11 +448,6 @@ fn children(pid: Pid) -> Vec<Pid> {
     found
 }
 
-fn tids(pid: Pid) -> BTreeSet<Tid> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeSet::new() };
-    tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
-}
-
 /// Why a process does not get on, by its first thread's state.
 fn held(pid: Pid) -> Option<Held> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -471,27 +482,10 @@ fn all_sleep(pid: Pid) -> bool {
     })
 }
 
-fn threads(pid: Pid) -> Vec<ThreadLook> {
-    tids(pid).into_iter().filter_map(|tid| thread(pid, tid)).collect()
-}
-
-fn thread(pid: Pid, tid: Tid) -> Option<ThreadLook> {
-    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).ok();
-    let cpu_ns = read("schedstat")?.split_ascii_whitespace().next()?.parse().ok()?;
-    let number = |text: &str, name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|line| line.trim().parse::<u64>().ok())
-    };
-    // Another user's calls are not shown: then its waits are all that is known.
-    let io = read("io").unwrap_or_default();
-    let calls = number(&io, "syscr:").unwrap_or(0) + number(&io, "syscw:").unwrap_or(0);
-    let waits = number(&read("status")?, "voluntary_ctxt_switches:")?;
-    Some(ThreadLook { tid, cpu_ns, progress: Progress { calls, waits } })
-}
-
 /// How often each thread has waited so far.
 fn waits_so_far(pid: Pid) -> Vec<(Tid, u64)> {
-    threads(pid).into_iter().map(|thread| (thread.tid, thread.progress.waits)).collect()
+    let waits = |tid| Some((tid, progress(pid, tid)?.waits));
+    tids(pid).into_iter().filter_map(waits).collect()
 }
 
 fn scalars_of(sensors: &[Sensor], pid: Pid) -> Vec<(String, i64)> {

@@ -69,7 +69,7 @@ pub fn read(input: impl BufRead) -> impl Iterator<Item = Result<Look, String>> {
 mod tests {
     use super::*;
     use crate::judge::Judge;
-    use crate::look::{ProcessId, ProcessLook, Progress, ThreadLook};
+    use crate::look::{ProcessLook, Progress, ThreadLook};
 
     #[test]
     fn a_rest_is_seen_in_what_is_read_again() {
@@ -77,21 +77,8 @@ mod tests {
         let look = |ms: u64, cpu_ms: u64| {
             let progress = Progress { calls: 9, waits: 9 };
             let tid = fettle_types::Tid::try_from(7u32).unwrap();
-            let process = ProcessLook {
-                id: ProcessId { pid: tid.as_process(), start: 1 },
-                program: "app".into(),
-                is_worker: true,
-                cpu_ns: cpu_ms * MS,
-                held: None,
-                disturbed: false,
-                threads: Some(vec![ThreadLook { tid, cpu_ns: cpu_ms * MS, progress }]),
-                waits: None,
-                unread: None,
-                is_awake: false,
-                scalars: Vec::new(),
-                histograms: Vec::new(),
-                requests: Vec::new(),
-            };
+            let thread = ThreadLook { tid, cpu_ns: cpu_ms * MS, progress };
+            let process = ProcessLook::working(tid, vec![thread]);
             Look { at_ns: ms * MS, processes: vec![process], ..Look::default() }
         };
         // It rests for 40 ms, and computes from then on: with what is not known to have started, more is waited for.

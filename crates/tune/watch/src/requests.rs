@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fettle_stats::Distribution;
-use fettle_types::Pid;
+use fettle_trace::EventKind;
+use fettle_types::{Pid, Tid};
 
 use crate::look::RequestsLook;
 
@@ -30,6 +32,52 @@ pub trait Requests: Debug {
 
     /// Why there are none any more, once.
     fn problem(&mut self) -> Option<String>;
+
+    /// The events by which requests are known, for evidence.
+    fn recent(&self) -> Arc<dyn Recent>;
+}
+
+/// The kernel's last events of processes.
+pub trait Recent: Debug + Send + Sync {
+    /// Those of a process up to a time of CLOCK_MONOTONIC, once they have come, or what there is of them after so long.
+    fn of(&self, pid: Pid, until_ns: u64, patience: Duration) -> Recorded;
+}
+
+/// Events of a process, and what it was asked and has not answered.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    /// All kinds that there are; `cpu` is the first field of each.
+    pub kinds: Vec<EventKind>,
+    /// Texts, by their codes in events.
+    pub texts: Vec<String>,
+    /// The events, in order of time.
+    pub events: Vec<Happened>,
+    /// Questions without an answer, in order of time.
+    pub open: Vec<Open>,
+    /// Whether all had come that happened until then.
+    pub is_whole: bool,
+}
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Happened {
+    /// Its kind's place.
+    pub kind: usize,
+    /// When, in nanoseconds of CLOCK_MONOTONIC.
+    pub at_ns: u64,
+    /// The values of its fields.
+    pub values: Vec<u64>,
+}
+
+/// A question that waits for its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// The thread that has read it, if that is known.
+    pub tid: Option<Tid>,
+    /// What it was asked.
+    pub what: String,
+    /// From when on it lay there to be read, in nanoseconds of CLOCK_MONOTONIC.
+    pub begun_ns: u64,
 }
 
 /// Answered requests of watched processes, by what rules ask for.

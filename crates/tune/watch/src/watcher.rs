@@ -371,7 +371,10 @@ impl Watcher {
             let looks = self.looks.make_contiguous();
             let first = self.processes.all().filter(|other| !other.is_worker);
             let pids = first.map(|other| other.id.pid).collect();
-            let scene = Scene { finding: &finding, process, looks, pids, at_ms };
+            let (marks, recent) = (self.judge.marks(finding.process), self.processes.recent());
+            let at_ns = found_ns;
+            let scene =
+                Scene { finding: &finding, process, looks, pids, marks, recent, at_ns, at_ms };
             done = self.actor.act(&rule, &scene, now);
             paused = self.actor.has_paused();
             let killed = |done: &crate::journal::Done| {

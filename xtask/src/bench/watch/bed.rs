@@ -2,18 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::{proc, repo};
+use crate::proc::{self, Group};
+use crate::repo;
 
 /// A server with one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,33 +171,6 @@ pub fn measure(hang: &Hang, fettle: Option<&Path>, times: usize) -> Result<Heale
     Ok(healed)
 }
 
-/// A program with all that it has started, which ends with it.
-pub(super) struct Group(Child);
-
-impl Group {
-    pub fn start(command: &mut Command) -> Result<Group> {
-        let started = command.process_group(0).stdin(Stdio::null()).spawn();
-        Ok(Group(started.with_context(|| format!("starting {:?}", command.get_program()))?))
-    }
-
-    pub fn out(&mut self) -> Result<ChildStdout> {
-        self.0.stdout.take().context("its output goes elsewhere")
-    }
-
-    /// Its first process.
-    pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Failure means that all have ended.
-        let _ = killpg(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGKILL);
-        let _ = self.0.wait();
-    }
-}
-
 /// A server that runs.
 pub(super) struct Bed {
     server: Server,
@@ -329,8 +300,7 @@ impl Watcher {
         watch.arg(bed.folder.join("state")).args(["-p", &bed.master.pid().to_string()]);
         watch.env("XDG_RUNTIME_DIR", &bed.folder).stdout(Stdio::piped());
         let mut group = Group::start(&mut watch)?;
-        let out = group.0.stdout.take().context("no output")?;
-        let lines = proc::json_lines(out);
+        let lines = proc::json_lines(group.out()?);
         let watcher = Watcher { group, lines };
         match watcher.next()? {
             Some(value) if value["kind"] == "watching" => Ok(watcher),

@@ -11,8 +11,9 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::bed::{Bed, Group, Server, cpu_time};
+use super::bed::{Bed, Server, cpu_time};
 use crate::postgres::Cluster;
+use crate::proc::Group;
 
 /// A server under load.
 struct Load {
@@ -230,7 +231,7 @@ fn disturb(asks: &mut Child, root: u32) -> Result<u32> {
 }
 
 /// A process and those that it has started. They may be in groups of their own.
-fn with_children(root: u32) -> Vec<Pid> {
+pub(super) fn with_children(root: u32) -> Vec<Pid> {
     let list = format!("/proc/{root}/task/{root}/children");
     let children = std::fs::read_to_string(list).unwrap_or_default();
     let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());

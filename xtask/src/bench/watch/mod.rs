@@ -6,6 +6,7 @@
 
 mod bed;
 mod calm;
+mod cost;
 mod thread;
 
 use std::path::PathBuf;
@@ -35,6 +36,12 @@ pub struct Options {
     /// count findings
     #[arg(long, value_name = "REQUESTS")]
     calm: Option<u64>,
+    /// Instead, let nginx answer so many requests a turn, with and without a watcher, and say what watching costs
+    #[arg(long, value_name = "REQUESTS", conflicts_with = "calm")]
+    cost: Option<u64>,
+    /// Rounds of turns for that
+    #[arg(long, default_value_t = 10, requires = "cost")]
+    rounds: usize,
     /// The binary to measure, instead of a new release build
     #[arg(long)]
     fettle: Option<PathBuf>,
@@ -50,6 +57,10 @@ pub fn run(options: &Options) -> Result<bool> {
         |name: &str| options.kinds.is_empty() || options.kinds.iter().any(|kind| kind == name);
     if let Some(requests) = options.calm {
         return calm::run(&binary, requests, &is_wanted);
+    }
+    if let Some(requests) = options.cost {
+        cost::run(&binary, requests, options.rounds)?;
+        return Ok(true);
     }
     println!(
         "{:12}{:>7}{:>7}   {:24}   {:24}   {:24}{:>9}",

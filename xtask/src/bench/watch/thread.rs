@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::bed::{Group, cpu_time};
-use crate::{proc, repo};
+use super::bed::cpu_time;
+use crate::proc::{self, Group};
+use crate::repo;
 
 /// What the kind is called.
 pub const NAME: &str = "thread";

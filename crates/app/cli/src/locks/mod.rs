@@ -181,7 +181,7 @@ fn run_launched(args: &LocksArgs) -> anyhow::Result<ExitCode> {
 
 fn run_attached(args: &LocksArgs, pid: Pid) -> anyhow::Result<ExitCode> {
     let process: Process = Target::open_settled(pid)?;
-    fettle_tune::recording::stopped(&process).iter().for_each(|line| say!("fettle: {line}"));
+    output::say_stopped(&process);
     let journals = tune::folder()?;
     let _claim = leftovers::clear(&journals, &process, args.alone)?;
     let folder = tempfile::tempdir().context("cannot make a folder for the recording")?;

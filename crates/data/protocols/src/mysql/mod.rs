@@ -10,10 +10,11 @@ use rustc_hash::FxHashMap;
 
 use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Reply, Step};
+use crate::fields::Fields;
 use crate::ids::statement_with_id;
 use crate::text::{named, reported, statement, zero_ended};
 
-use self::packet::{Fields, PACKET_MAX, Packet, able, state};
+use self::packet::{PACKET_MAX, Packet, able, state};
 
 pub use self::packet::HEAD;
 

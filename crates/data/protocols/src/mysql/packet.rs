@@ -2,6 +2,7 @@
 //! least significant byte first, and texts behind their lengths or before a zero.
 
 use crate::decoder::Input;
+use crate::fields::Fields;
 use crate::ids::STATEMENT;
 use crate::text::{reported, zero_ended};
 
@@ -87,8 +88,8 @@ impl<'a> Packet<'a> {
             fields.take(2)?;
             return Some((0, fields.le16()?));
         }
-        let changed = fields.number()?;
-        fields.number()?;
+        let changed = fields.sized_number()?;
+        fields.sized_number()?;
         Some((changed, fields.le16()?))
     }
 
@@ -106,7 +107,7 @@ impl<'a> Packet<'a> {
     /// its client has kept.
     pub fn columns(self) -> Option<(u64, bool)> {
         let mut fields = Fields(self.body);
-        let count = fields.number().filter(|count| (1..1 << 16).contains(count))?;
+        let count = fields.sized_number().filter(|count| (1..1 << 16).contains(count))?;
         let more = self.length - (self.body.len() - fields.0.len()) as u64;
         match (more, fields.0.first()) {
             (0, _) | (1, Some(1)) => Some((count, true)),
@@ -151,7 +152,7 @@ impl<'a> Packet<'a> {
         }
         let mut fields = Fields(rest);
         let secret = match able {
-            _ if able & able::LONG_SECRET != 0 => fields.number(),
+            _ if able & able::LONG_SECRET != 0 => fields.sized_number(),
             _ if able & able::SHORT_SECRET != 0 => {
                 fields.take(1).map(|one| one.iter().map(|n| u64::from(*n)).sum())
             }
@@ -163,41 +164,5 @@ impl<'a> Packet<'a> {
             said.push_str(&reported(database));
         }
         Some(said)
-    }
-}
-
-/// Fields of a packet, taken one by one.
-#[derive(Clone, Copy, Debug)]
-pub struct Fields<'a>(pub &'a [u8]);
-
-impl<'a> Fields<'a> {
-    pub fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(bytes)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn little(&mut self, bytes: usize) -> Option<u64> {
-        let taken = self.take(bytes)?;
-        Some(taken.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-    }
-
-    pub fn le16(&mut self) -> Option<u16> {
-        self.little(2).map(|number| number as u16)
-    }
-
-    pub fn le32(&mut self) -> Option<u32> {
-        self.little(4).map(|number| number as u32)
-    }
-
-    /// A number of one byte, or of as many as the first says.
-    pub fn number(&mut self) -> Option<u64> {
-        match self.little(1)? {
-            small @ 0..=0xfa => Some(small),
-            0xfc => self.little(2),
-            0xfd => self.little(3),
-            0xfe => self.little(8),
-            _ => None,
-        }
     }
 }

@@ -210,8 +210,7 @@ impl Space {
         };
         let done = (|| {
             let original = stop.read_some(LiveAddr(target), 32).ok()?;
-            // Behind `endbr64`, which indirect calls want to see.
-            let skip = if original.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 };
+            let skip = find_object::kept_bytes(&original);
             let at = self.helper + FIND_OBJECT;
             let target = target + skip as u64;
             let made = find_object::code(at, self.regions_at, target, original.get(skip..)?, 5)?;
