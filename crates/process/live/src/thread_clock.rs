@@ -76,7 +76,9 @@ mod tests {
             scope.spawn(|| {
                 // SAFETY: takes nothing and cannot fail.
                 send.send(unsafe { libc::gettid() }).unwrap();
-                while !over.load(Ordering::Relaxed) {}
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
             });
             let tid = Tid::try_from(tid.recv().unwrap().cast_unsigned()).unwrap();
             let mut seen = Vec::new();

@@ -145,7 +145,9 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 send.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
-                while !over.load(Ordering::Relaxed) {}
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
             });
             let link = link.recv().unwrap();
             let tid: Tid = link.file_name().unwrap().to_str().unwrap().parse().unwrap();
