@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -13,10 +13,8 @@ use fettle_locks::{Names, Place};
 use fettle_report::render::one_line;
 use fettle_types::{Pid, Tid};
 use fettle_watch::Finding;
-use fettle_watch::evidence::{
-    FINDING, NO_REGISTERS, REGISTERS, STACK_MEMORY, ThreadWords, WORDS, Words,
-};
-use fettle_watch::last::{NO_TRACE, OPEN, OpenRequest, TRACE};
+use fettle_watch::evidence::{NO_REGISTERS, REGISTERS, STACK_MEMORY, ThreadWords, WORDS, Words};
+use fettle_watch::last::{FINDING, NO_TRACE, OPEN, OpenRequest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -59,12 +57,6 @@ pub struct Evidence {
     threads: Vec<Thread>,
     open: Vec<OpenRequest>,
     no_trace: Option<String>,
-}
-
-/// The trace that is meant by a folder of evidence; none if it is no such folder.
-pub fn trace_in(folder: &Path) -> Option<PathBuf> {
-    (folder.join(FINDING).is_file() && !folder.join("manifest.json").exists())
-        .then(|| folder.join(TRACE))
 }
 
 /// Shows the folder.

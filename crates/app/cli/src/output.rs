@@ -229,7 +229,7 @@ fn without_path(error: io::Error) -> anyhow::Error {
 /// this folder.
 pub fn chosen(trace: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = trace {
-        return Ok(crate::evidence::trace_in(path).unwrap_or_else(|| path.to_owned()));
+        return Ok(fettle_watch::last::trace_in(path).unwrap_or_else(|| path.to_owned()));
     }
     let mut newest = None;
     for entry in std::fs::read_dir(".").context("cannot list the current folder")?.flatten() {

@@ -8,9 +8,10 @@ use clap::{Args, ValueEnum};
 use fettle_report::render::{self, Terminal};
 use fettle_report::{Analysis, Diff, Error, Options, SortBy, Weight};
 use fettle_trace::{ProbeMode, Trace};
+use fettle_watch::last::trace_in;
 use serde_json::json;
 
-use crate::evidence::{Evidence, trace_in};
+use crate::evidence::Evidence;
 use crate::{alias, output};
 
 /// Show what a trace says: functions by time, callers, trees, latencies.

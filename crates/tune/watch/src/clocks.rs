@@ -1,6 +1,6 @@
 //! CPU time of a process and its threads as it is now: by a clock of each thread, where the kernel permits these.
 //!
-//! Otherwise it is known as of the scheduler's last tick, which is milliseconds ago for whoever computes without a
+//! Otherwise it is known as of the scheduler's last tick, which is milliseconds ago for a thread that computes without a
 //! pause. How long threads usually compute cannot be learned well from that.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// One that cannot be read stands still.
+    /// One that cannot be read does not go on.
     fn read(&mut self) -> u64 {
         self.counted_ns = self.clock.ns().unwrap_or(0).max(self.counted_ns);
         self.counted_ns
@@ -136,7 +136,7 @@ impl Clocks {
 mod tests {
     use super::*;
 
-    /// A thread that computes is seen to compute, though its process's own clock may stand still.
+    /// A thread that computes is seen to compute, though its process's own clock may not go on.
     #[test]
     fn what_computes_is_seen_to() {
         use std::sync::atomic::{AtomicBool, Ordering};

@@ -11,7 +11,7 @@ use fettle_types::{Pid, Tid};
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Finding;
-use crate::last::{Last, concerns};
+use crate::last::{FINDING, Last, concerns};
 use crate::scene::Scene;
 use crate::threads::{number, tids};
 
@@ -28,8 +28,6 @@ pub const REGISTERS: &str = "registers";
 pub const STACK_MEMORY: &str = "stack-memory";
 /// Why of some threads, or all, there are none of these.
 pub const NO_REGISTERS: &str = "no-registers";
-/// What was found: a [`Finding`].
-pub const FINDING: &str = "finding.json";
 /// What the threads were executing, by name.
 pub const CALLERS: &str = "callers.txt";
 /// Threads of which it is kept.

@@ -27,12 +27,20 @@ use crate::requests::{Happened, Open, Recent, Recorded};
 use crate::scene::Scene;
 use crate::threads::tids;
 
+/// What was found: a [`Finding`].
+pub const FINDING: &str = "finding.json";
 /// The trace's folder.
 pub const TRACE: &str = "last.fettle";
 /// Questions that the process had not answered: a list of [`OpenRequest`].
 pub const OPEN: &str = "requests.json";
 /// Why there is no trace.
 pub const NO_TRACE: &str = "no-trace";
+
+/// The trace that is meant by a folder of evidence; none if it is no such folder.
+pub fn trace_in(folder: &Path) -> Option<PathBuf> {
+    let is_evidence = folder.join(FINDING).is_file() && !folder.join("manifest.json").exists();
+    is_evidence.then(|| folder.join(TRACE))
+}
 
 /// Events that are taken of each ring of a sensor, and of each sensor.
 const OF_RING_MAX: u64 = 2000;
@@ -100,7 +108,8 @@ struct Committed {
 #[derive(Debug)]
 struct OneCommitted {
     at_ns: u64,
-    tid: u32,
+    /// What the program says that it was committed by.
+    thread: u32,
     number: u16,
     words: Vec<u64>,
 }
@@ -153,7 +162,12 @@ impl Last {
             // What claims to come from the future was committed just now.
             let (at_ns, words) = (at_ns.min(self.at_ns), event.words.to_vec());
             of.words = of.words.max(words.len());
-            of.events.push(OneCommitted { at_ns, tid: event.thread, number: event.number, words });
+            of.events.push(OneCommitted {
+                at_ns,
+                thread: event.thread,
+                number: event.number,
+                words,
+            });
         });
         if of.events.len() > OF_SENSOR_MAX {
             of.events.sort_by_key(|event| event.at_ns);
@@ -267,7 +281,7 @@ impl Last {
             let kind = writer.kind(name, &fields)?;
             for event in &of.events {
                 let mut values =
-                    vec![self.pid().unsigned().into(), event.tid.into(), event.number.into()];
+                    vec![self.pid().unsigned().into(), event.thread.into(), event.number.into()];
                 values.extend(&event.words);
                 values.resize(fields.len(), 0);
                 writer.push(kind, event.at_ns - base_ns, 0, &values)?;
@@ -470,8 +484,12 @@ mod tests {
     fn last(folder: &Path) -> Last {
         let process = ProcessId { pid: tid(7).as_process(), start: 1 };
         let why = Why::Spins { tid: tid(8), cpu_ns: 3, limit_ns: 3, learned_from: 0 };
-        let event =
-            |at_ns, words: &[u64]| OneCommitted { at_ns, tid: 8, number: 2, words: words.to_vec() };
+        let event = |at_ns, words: &[u64]| OneCommitted {
+            at_ns,
+            thread: 8,
+            number: 2,
+            words: words.to_vec(),
+        };
         let events = vec![event(1_000_200, &[5]), event(1_000_100, &[6, 7])];
         let progress = Progress { calls: 3, waits: 4 };
         Last {
@@ -497,8 +515,8 @@ mod tests {
             EventKind::declared(name, &event.fields().iter().map(field).collect::<Vec<_>>())
         };
         let open = kind("open");
-        let values = |tid: u64| vec![1, 7, tid, 3, 0, 99, 1];
-        let event = |at_ns, tid| Happened { kind: 0, at_ns, values: values(tid) };
+        let values = |thread: u64| vec![1, 7, thread, 3, 0, 99, 1];
+        let event = |at_ns, thread| Happened { kind: 0, at_ns, values: values(thread) };
         assert_eq!(open.fields.len(), values(8).len());
         let asked = |number: u32, what: &str, begun_ns| Open {
             tid: Some(tid(number)),
