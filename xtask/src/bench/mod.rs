@@ -57,6 +57,8 @@ pub enum Bench {
     Rpc(rpc::Options),
     /// What laying out the hot code of running programs brings
     Tune(tune::Options),
+    /// What a profile of many runs brings to a compiler, which ends soon, over the build of a project
+    Compiler(tune::compiler::Options),
     /// How often comparisons say the right word, where the difference is known
     Decisions(decisions::Options),
     /// What laying out the hot code of the running kernel brings, by instructions counted in a guest
@@ -87,6 +89,7 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Jar(options) => jar::run(options),
         Bench::Rpc(options) => rpc::run(options),
         Bench::Tune(options) => tune::run(options),
+        Bench::Compiler(options) => tune::compiler::run(options),
         Bench::Decisions(options) => decisions::run(options),
         Bench::KernelTune(options) => kernel_tune::run(options),
         Bench::Smp(options) => smp::run(options),

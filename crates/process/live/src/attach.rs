@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use fettle_types::{Pid, Tid};
 
+use crate::births::sharing_child;
 use crate::error::LiveError;
 use crate::events::{Birth, Origin, RunOptions, Session, TRACE, Tracer};
 use crate::exit_status::ExitStatus;
 use crate::follower::{Ask, Follower, Stopped, Stuck, own_tid};
 use crate::launch;
 use crate::maps;
-use crate::pause::{self, sharing_child};
+use crate::pause;
 use crate::priority::{self, Boost};
 use crate::process::{self, Process};
 use crate::ptrace::{self, What};

@@ -57,6 +57,19 @@ impl Births {
     }
 }
 
+/// A child that runs in the memory of these threads, and is not stopped with them.
+pub(crate) fn sharing_child(pid: Pid, threads: impl IntoIterator<Item = Tid>) -> Option<Tid> {
+    threads.into_iter().find_map(|tid| {
+        let list = format!("/proc/{pid}/task/{tid}/children");
+        let list = maps::read_proc(&list).unwrap_or_default();
+        let mut children = std::str::from_utf8(&list).unwrap_or("").split_ascii_whitespace();
+        children.find_map(|child| {
+            let child = child.parse::<Pid>().ok()?.first_thread();
+            (ptrace::same_memory(tid, child) == Some(true)).then_some(child)
+        })
+    })
+}
+
 /// The number behind the loads. Some kernels that are none (gVisor) always say 0.
 fn last_number(text: &[u8]) -> Option<i32> {
     let text = std::str::from_utf8(text).ok()?;

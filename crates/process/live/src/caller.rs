@@ -20,6 +20,7 @@ use crate::error::LiveError;
 use crate::journal::Journal;
 use crate::maps::{LiveAddr, Mapping};
 use crate::memory::Memory;
+use crate::parked::nothing;
 use crate::pause::{PauseBudget, Paused, Who};
 use crate::process::{Process, has_shadow_stacks};
 use crate::ptrace::{self, Registers, What};
@@ -80,7 +81,7 @@ impl Process {
         let mut tries = 0;
         while made.results.len() < calls.len() && made.error.is_none() {
             let left = &calls[made.results.len()..];
-            match self.pause_in_thread(Who::One, |paused| paused.make_calls(place, left)) {
+            match self.pause_in_thread(Who::One, &mut nothing, |paused| paused.make_calls(place, left)) {
                 Ok(((results, error), stop)) => {
                     made.results.extend(results);
                     made.error = error;

@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use fettle_types::Pid;
 
 use crate::caller::{SystemCall, is_answer};
+use crate::deopt::{deoptimise_one, redirect_dead_stack_of};
 use crate::entry::{Entry, Names, Patch, Purpose, Region, is_as_made, is_memory_file, region_hash};
 use crate::error::LiveError;
 use crate::forked;
 use crate::journal::Journal;
 use crate::mapped_files::MappedFiles;
 use crate::maps::{LiveAddr, Mapping, PAGE};
-use crate::pause::Paused;
+use crate::pause::{Paused, clear_gs_base};
 use crate::perf_map;
 use crate::process::{self, Process};
-use crate::references::{
-    CodePointer, Dead, OwnMemory, Ranges, sleeper_returns_to, words_of_modules,
-};
+use crate::ranges::Ranges;
+use crate::references::{CodePointer, Dead, OwnMemory, sleeper_returns_to, words_of_modules};
 use crate::restore_stub;
 use crate::return_table::ReturnTable;
 use crate::thread::Thread;
@@ -464,7 +464,12 @@ fn take_away(
     if returns.is_empty() && sleeper_returns_to(process, &ranges) {
         return Ok(Some(ON_A_STACK.to_owned()));
     }
-    let (view, stop) = process.while_paused(|paused| {
+    // One by one, those that are parked.
+    let lead_out = |process: &Process, thread: &mut Thread| {
+        let ranges = within(thread);
+        deoptimise_one(process, thread, returns, ranges)
+    };
+    let (view, stop) = process.while_paused_after(&mut { lead_out }, |paused| {
         Ok(are_deoptimised(paused, returns, within)?.then(|| paused.view()))
     })?;
     undone.stops.push(stop);
@@ -481,7 +486,12 @@ fn take_away(
             return Ok(Some(word_keeps(&code_pointer, &process.maps()?, in_memory)));
         }
     }
-    let (hindrance, stop) = process.while_paused(|paused| {
+    let (dead, mut gs_stays) = (view.dead(&maps), false);
+    let mut lead_out_all = |process: &Process, thread: &mut Thread| {
+        lead_out(process, thread)?;
+        redirect_dead_stack_of(process, thread, returns, &dead)
+    };
+    let (hindrance, stop) = process.while_paused_after(&mut lead_out_all, |paused| {
         if paused.any_in(&guards) {
             return Ok(Some("a thread looks through the list of libraries".to_owned()));
         }
@@ -497,7 +507,7 @@ fn take_away(
             },
         };
         paused.redirect_dead_stack(returns, &dead)?;
-        forget(journal, paused, (&unwind, &places), &mut undone.conflicts)
+        forget(journal, paused, (&unwind, &places), (&mut undone.conflicts, &mut gs_stays))
     })?;
     undone.stops.push(stop);
     let read = if in_memory.is_caught() { &code } else { &ranges };
@@ -510,6 +520,9 @@ fn take_away(
     let regions = still_there(journal, process)?;
     undone.stops.extend(process.unmap(journal, &regions)?);
     undone.freed = regions.iter().map(Region::code_len).sum();
+    if gs_stays {
+        clear_gs_bases(journal, process, &mut undone.stops)?;
+    }
     Ok(None)
 }
 
@@ -622,13 +635,13 @@ fn memory_points_into(
     Ok(code_pointers.first().copied())
 }
 
-/// Removes rewritten text from the tables of unwinders and debuggers, and the threads' gs bases.
-/// Returns what prevents it.
+/// Removes rewritten text from the tables of unwinders and debuggers, and the threads' gs bases: not those of parked
+/// threads, which stay until it is gone, and do no harm. Returns what prevents it.
 fn forget(
     journal: &Journal,
     paused: &mut Paused<'_>,
     (unwind, places): (&[Patch], &MappedFiles),
-    conflicts: &mut Vec<LiveAddr>,
+    (conflicts, gs_stays): (&mut Vec<LiveAddr>, &mut bool),
 ) -> Result<Option<String>, LiveError> {
     for patch in unwind {
         if !paused.restore_unwind(patch, places)? {
@@ -639,12 +652,35 @@ fn forget(
     for names in Names::of(journal) {
         paused.hide(names)?;
     }
-    for entry in journal.entries() {
-        if let Entry::GsBases(start, end) = entry {
-            paused.clear_gs_bases(*start, *end)?;
-        }
+    for (start, end) in gs_bases(journal) {
+        *gs_stays |= paused.clear_gs_bases(start, end)?;
     }
     Ok(None)
+}
+
+/// The ranges of gs bases that threads were given.
+fn gs_bases(journal: &Journal) -> impl Iterator<Item = (LiveAddr, LiveAddr)> {
+    journal.entries().iter().filter_map(|entry| match entry {
+        Entry::GsBases(start, end) => Some((*start, *end)),
+        _ => None,
+    })
+}
+
+/// Resets gs bases that parked threads have kept, each when it is parked again.
+fn clear_gs_bases(
+    journal: &Journal,
+    process: &Process,
+    stops: &mut Vec<Duration>,
+) -> Result<(), LiveError> {
+    for range in gs_bases(journal) {
+        let mut clear =
+            |process: &Process, thread: &mut Thread| clear_gs_base(process.pid(), thread, range);
+        let ((), stop) = process.while_paused_after(&mut clear, |paused| {
+            paused.clear_gs_bases(range.0, range.1).map(drop)
+        })?;
+        stops.push(stop);
+    }
+    Ok(())
 }
 
 /// Memory in a journal that the process still has. A Fettle that was killed may have unmapped it

@@ -6,13 +6,18 @@
 //! addresses of jump tables, which a function may have kept for later (an interpreter's main loop), or left
 //! behind on a stack.
 
+use std::collections::HashSet;
+
 use crate::error::LiveError;
 use crate::maps::LiveAddr;
+use crate::parked::halt;
 use crate::pause::Paused;
 use crate::process::{Process, has_shadow_stacks};
 use crate::ptrace::{self, general};
-use crate::references::{self, CodePointer, Dead, Ranges, Stacks, counts_on_stack, is_interrupted};
+use crate::ranges::Ranges;
+use crate::references::{self, CodePointer, Dead, counts_on_stack, is_interrupted};
 use crate::return_table::{LOWEST, ReturnTable, is_kept_by_exception};
+use crate::stacks::{Stacks, words};
 use crate::thread::Thread;
 
 /// How much of dead stacks is redirected while the process is paused, of all threads together; and
@@ -52,59 +57,91 @@ impl Paused<'_> {
             return Ok(());
         }
         let mut stacks = Stacks::new(self.process);
-        for thread in &mut self.threads {
+        let mut threads = self.threads.iter_mut();
+        threads.try_for_each(|thread| {
             let ranges = within(thread);
-            let tid = thread.tid;
-            let failed = |source| LiveError::Ptrace {
-                action: "lead out of rewritten text",
-                pid: self.process.pid(),
-                source,
-            };
-            let mut unknown = 0;
-            let mut instead = |old: Option<u64>| {
-                unknown += usize::from(old.is_none());
-                old
-            };
-            // In a system call no function is between reading an entry of a table and adding it.
-            let sleeps = thread.is_in_call();
-            let mut registers = Vec::new();
-            for (i, word) in general(&thread.registers).into_iter().enumerate() {
-                if ranges.contains(word) {
-                    // The program counter, and rcx, in which a system call saves its return
-                    // address.
-                    let code_pointers = match returns.is_table(word) {
-                        true => sleeps || !returns.is_table_of_distances(word),
-                        false => i < 2,
-                    };
-                    let old = returns.original_of(word).filter(|_| word >= LOWEST && code_pointers);
-                    registers.extend(instead(old).map(|old| (i, old)));
-                }
-            }
-            let (mut changes, mut headers) = (Vec::new(), Vec::new());
-            stacks.search(thread.registers.rsp, ranges, &mut |at, word| {
-                if let Some(old) = returns.header_of(self.process, at, word) {
-                    headers.push((at, old));
-                } else if counts_on_stack(self.process, returns, at, word) {
-                    let old = returns.original_in(self.process, at, word);
-                    changes.extend(instead(old).map(|old| (at, old)));
-                }
-            })?;
-            // No sleeping thread is in the middle of a walk through program headers.
-            if unknown > 0 || !sleeps && !headers.is_empty() {
-                continue;
-            }
-            for (at, old) in changes.into_iter().chain(headers) {
-                self.process.memory.write(at, &old.to_le_bytes())?;
-            }
-            for (i, old) in &registers {
-                ptrace::set_general(tid, *i, *old).map_err(failed)?;
-            }
-            if !registers.is_empty() {
-                thread.registers = ptrace::registers(tid).map_err(failed)?;
-            }
-        }
-        Ok(())
+            deoptimise_thread(self.process, thread, &mut stacks, returns, ranges)
+        })
     }
+}
+
+/// Does that to one thread, in these ranges, whatever others do: none of them reads what is changed.
+///
+/// # Errors
+///
+/// As [`Paused::deoptimise`].
+pub(crate) fn deoptimise_one(
+    process: &Process,
+    thread: &mut Thread,
+    returns: &ReturnTable,
+    ranges: &Ranges,
+) -> Result<(), LiveError> {
+    if returns.is_empty() || has_shadow_stacks(process.pid()) {
+        return Ok(());
+    }
+    deoptimise_thread(process, thread, &mut Stacks::new(process), returns, ranges)
+}
+
+fn deoptimise_thread(
+    process: &Process,
+    thread: &mut Thread,
+    stacks: &mut Stacks<'_>,
+    returns: &ReturnTable,
+    ranges: &Ranges,
+) -> Result<(), LiveError> {
+    let failed = |source| LiveError::Ptrace {
+        action: "lead out of rewritten text",
+        pid: process.pid(),
+        source,
+    };
+    let mut unknown = 0;
+    let mut instead = |old: Option<u64>| {
+        unknown += usize::from(old.is_none());
+        old
+    };
+    // In a system call no function is between reading an entry of a table and adding it.
+    let sleeps = thread.is_in_call();
+    let mut registers = Vec::new();
+    for (i, word) in general(&thread.registers).into_iter().enumerate() {
+        if ranges.contains(word) {
+            // The program counter, and rcx, in which a system call saves its return
+            // address.
+            let code_pointers = match returns.is_table(word) {
+                true => sleeps || !returns.is_table_of_distances(word),
+                false => i < 2,
+            };
+            let old = returns.original_of(word).filter(|_| word >= LOWEST && code_pointers);
+            registers.extend(instead(old).map(|old| (i, old)));
+        }
+    }
+    let (mut changes, mut headers) = (Vec::new(), Vec::new());
+    stacks.search_of(thread, ranges, &mut |at, word| {
+        if let Some(old) = returns.header_of(process, at, word) {
+            headers.push((at, old));
+        } else if counts_on_stack(process, returns, at, word) {
+            let old = returns.original_in(process, at, word);
+            changes.extend(instead(old).map(|old| (at, old)));
+        }
+    })?;
+    // No sleeping thread is in the middle of a walk through program headers.
+    if unknown > 0 || !sleeps && !headers.is_empty() {
+        return Ok(());
+    }
+    if !registers.is_empty() {
+        halt(thread).map_err(failed)?;
+    }
+    for (at, old) in changes.into_iter().chain(headers) {
+        process.memory.write(at, &old.to_le_bytes())?;
+        // What was read ahead is no longer so.
+        thread.words = None;
+    }
+    for (i, old) in &registers {
+        ptrace::set_general(thread.tid, *i, *old).map_err(failed)?;
+    }
+    if !registers.is_empty() {
+        thread.registers = ptrace::registers(thread.tid).map_err(failed)?;
+    }
+    Ok(())
 }
 
 impl Paused<'_> {
@@ -163,20 +200,55 @@ impl Paused<'_> {
             return Ok(());
         }
         let most = (MOST_DEAD / self.threads.len().max(1) as u64).max(LEAST_DEAD);
-        for stack in dead.own_stacks() {
-            for (start, end) in references::written_to(self.process, &stack, most) {
-                let bytes = self.process.read(LiveAddr(start), (end - start) as usize)?;
-                for (i, word) in references::words(&bytes).enumerate() {
-                    let original = returns.original_of(word).filter(|_| word >= LOWEST);
-                    if let Some(original) = original {
-                        let at = LiveAddr(start + i as u64 * 8);
-                        self.process.memory.write(at, &original.to_le_bytes())?;
-                    }
-                }
+        // Those of parked threads were, each when it was parked.
+        let parked = self.threads.iter().filter(|thread| thread.is_parked);
+        let done: HashSet<u64> =
+            parked.map(|thread| references::dead_below(thread.registers.rsp)).collect();
+        let mut stacks = dead.own_stacks().filter(|stack| !done.contains(&stack.end));
+        stacks.try_for_each(|stack| redirect_dead(self.process, returns, &stack, most))
+    }
+}
+
+/// The same below the stack pointer of one thread that is stopped, where the own stack of a thread began before, by
+/// `dead`.
+///
+/// # Errors
+///
+/// When one cannot be written.
+pub(crate) fn redirect_dead_stack_of(
+    process: &Process,
+    thread: &Thread,
+    returns: &ReturnTable,
+    dead: &Dead,
+) -> Result<(), LiveError> {
+    let pointer = thread.registers.rsp;
+    let Some(extent) = process.extent(LiveAddr(pointer)) else { return Ok(()) };
+    let end = references::dead_below(pointer);
+    if returns.is_empty() || has_shadow_stacks(process.pid()) || end <= extent.start.0 {
+        return Ok(());
+    }
+    match dead.own_at(extent.start) {
+        Some(own) => redirect_dead(process, returns, &(own.start..end), LEAST_DEAD),
+        None => Ok(()),
+    }
+}
+
+fn redirect_dead(
+    process: &Process,
+    returns: &ReturnTable,
+    stack: &std::ops::Range<u64>,
+    most: u64,
+) -> Result<(), LiveError> {
+    for (start, end) in references::written_to(process, stack, most) {
+        let bytes = process.read(LiveAddr(start), (end - start) as usize)?;
+        for (i, word) in words(&bytes).enumerate() {
+            let original = returns.original_of(word).filter(|_| word >= LOWEST);
+            if let Some(original) = original {
+                process.memory.write(LiveAddr(start + i as u64 * 8), &original.to_le_bytes())?;
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 impl Paused<'_> {

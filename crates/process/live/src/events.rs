@@ -24,10 +24,10 @@ use crate::inject::Injection;
 use crate::launch::{self, Failure, Launch, Started};
 use crate::maps::{self, LiveAddr};
 use crate::memory::Memory;
-use crate::pause;
 use crate::priority::Boost;
 use crate::privileges;
 use crate::ptrace::{self, Report, What};
+use crate::restart;
 use crate::signals::{self, JobControl, Ticker};
 use crate::stop::ExecStop;
 
@@ -221,7 +221,7 @@ pub fn run(
 pub(crate) struct Task {
     pub(crate) pid: Pid,
     /// A wait of it that was restarted after a signal.
-    renewed: Option<pause::Renewed>,
+    renewed: Option<restart::Renewed>,
     /// It stops at each system call.
     pub(crate) stops_at_calls: bool,
 }
@@ -512,7 +512,7 @@ impl<'a> Tracer<'a> {
             return self.at_system_call(pid, tid);
         }
         if event == 0 {
-            pause::take_up_call_at_signal(tid, signal, &mut task.renewed);
+            restart::take_up_call_at_signal(tid, signal, &mut task.renewed);
             self.session.signalled(tid);
         }
         match event {
@@ -527,7 +527,7 @@ impl<'a> Tracer<'a> {
             }
             ptrace::EVENT_STOP => {
                 // We may have asked for it.
-                pause::take_up_call(tid);
+                restart::take_up_call(tid);
                 self.resume_or_listen(tid, signal);
                 if self.launch.is_some() && tid.is_first_of(self.first) && signal != libc::SIGTRAP {
                     self.job_control.program_stopped(signal);

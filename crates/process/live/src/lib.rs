@@ -56,6 +56,7 @@ mod memory;
 mod names;
 mod own_stack;
 mod pagemap;
+mod parked;
 mod patching;
 mod patience;
 mod pause;
@@ -64,11 +65,14 @@ mod priority;
 mod privileges;
 mod process;
 mod ptrace;
+mod ranges;
 mod references;
 mod remote;
+mod restart;
 mod restore_stub;
 mod return_table;
 mod signals;
+mod stacks;
 mod stop;
 mod thread;
 mod thread_clock;
@@ -104,7 +108,7 @@ pub use process::{
     Process, check_proc, command_line, command_of, has_ended, mapped_file, parent_of,
     space_of_auxv, start_time, user,
 };
-pub use references::Ranges;
+pub use ranges::Ranges;
 pub use return_table::ReturnTable;
 pub use signals::{catch_signals, stop_between_pauses};
 pub use stop::ExecStop;

@@ -20,7 +20,7 @@ use crate::maps::{LiveAddr, Mapping, PAGE};
 use crate::pagemap::Pagemap;
 use crate::pause::{PauseBudget, Paused};
 use crate::process::Process;
-use crate::references::Ranges;
+use crate::ranges::Ranges;
 use crate::return_table::ReturnTable;
 
 /// Pauses until all is written: threads may be in the middle of patch sites.
@@ -116,7 +116,22 @@ impl Process {
     ///
     /// When the process cannot be stopped, or memory cannot be written.
     pub fn patch(&self, patches: &[Patch], places: &MappedFiles) -> Result<Patched, LiveError> {
-        self.notify_and_patch(None, patches, places)
+        self.notify_and_patch(None, (&[], patches), places)
+    }
+
+    /// Restores the original bytes of `back` as [`Process::restore`] does, then writes `forth` as [`Process::patch`]
+    /// does, in the same pauses as far as they go. Returns how long threads were paused, each time.
+    ///
+    /// # Errors
+    ///
+    /// When the process cannot be stopped, or memory cannot be written.
+    pub fn exchange(
+        &self,
+        back: &[Patch],
+        forth: &[Patch],
+        places: &MappedFiles,
+    ) -> Result<Vec<Duration>, LiveError> {
+        Ok(self.notify_and_patch(None, (back, forth), places)?.stops)
     }
 
     /// As [`Process::patch`], once unwinders and debuggers were notified of rewritten text. What
@@ -132,30 +147,37 @@ impl Process {
         patches: &[Patch],
         places: &MappedFiles,
     ) -> Result<Patched, LiveError> {
-        self.notify_and_patch(Some(known), patches, places)
+        self.notify_and_patch(Some(known), (&[], patches), places)
     }
 
     fn notify_and_patch(
         &self,
         mut known: Option<Known<'_>>,
-        patches: &[Patch],
+        (back, patches): (&[Patch], &[Patch]),
         places: &MappedFiles,
     ) -> Result<Patched, LiveError> {
         let mut patched = Patched::default();
-        let mut pages = by_page(patches, |_| true);
+        let (mut back_pages, mut pages) = (by_page(back, |_| true), by_page(patches, |_| true));
         self.make_private(&pages)?;
         let mut tries = 0;
-        while known.is_some() || !pages.is_empty() {
+        while known.is_some() || !back_pages.is_empty() || !pages.is_empty() {
             let inside = inside_of(patches, &pages);
             let done = self.while_paused(|paused| {
                 if let Some(known) = known {
                     paused.notify(known, patches)?;
                 }
+                let budget = PauseBudget::begin();
+                let restored =
+                    paused.patch_pages((back, &back_pages), places, Way::Back, &budget)?.pages;
+                if restored < back_pages.len() || (restored > 0 && budget.is_over()) {
+                    return Ok((restored, Part::default()));
+                }
                 let occupied = paused.on_stacks(&inside, &ReturnTable::default())?;
-                paused.patch_pages((patches, &pages), places, Way::Forth { occupied: &occupied })
+                let way = Way::Forth { occupied: &occupied };
+                Ok((restored, paused.patch_pages((patches, &pages), places, way, &budget)?))
             });
             let last = tries + 1 == TRIES;
-            let (part, stop) = match done {
+            let ((restored, part), stop) = match done {
                 Ok(done) => done,
                 Err(LiveError::Busy { .. }) if !last && known.is_some() => {
                     tries += 1;
@@ -168,6 +190,7 @@ impl Process {
                 patched.written += patches.iter().filter(|p| p.purpose == Purpose::Unwind).count();
             }
             patched.stops.push(stop);
+            back_pages.drain(..restored);
             patched.threads = patched.threads.max(part.threads);
             patched.written += part.written;
             pages.drain(..part.pages);
@@ -197,8 +220,10 @@ impl Process {
         let mut pages = by_page(patches, |_| true);
         let mut restored = Restored::default();
         while !pages.is_empty() {
-            let (part, stop) = self
-                .while_paused(|paused| paused.patch_pages((patches, &pages), places, Way::Back))?;
+            let (part, stop) = self.while_paused(|paused| {
+                let budget = PauseBudget::begin();
+                paused.patch_pages((patches, &pages), places, Way::Back, &budget)
+            })?;
             restored.stops.push(stop);
             pages.drain(..part.pages);
             restored.count += part.written;
@@ -302,15 +327,15 @@ impl Paused<'_> {
         known.names.map_or(Ok(()), |names| self.show(names))
     }
 
-    /// Writes the patches of some pages, until threads were paused for long enough.
+    /// Writes the patches of some pages, one at least, until threads were paused for long enough.
     fn patch_pages(
         &self,
         (patches, pages): (&[Patch], &Pages),
         places: &MappedFiles,
         way: Way<'_>,
+        budget: &PauseBudget,
     ) -> Result<Part, LiveError> {
         let mut part = Part { threads: self.threads.len(), ..Part::default() };
-        let budget = PauseBudget::begin();
         for (page, of_page) in pages {
             let end = of_page.iter().map(|i| patches[*i].at.0 + patches[*i].after.len() as u64);
             let from = patches[of_page[0]].at;

@@ -5,7 +5,8 @@
 //! releases all its tracees.
 //!
 //! A pause lasts as long as the slowest thread takes to stop, plus our own work. Therefore sleeping threads,
-//! which lose nothing by it, are stopped first, and running threads last. If they do not stop soon, on a busy
+//! which lose nothing by it, are stopped first, and running threads last; where there are many, sleeping ones are
+//! [parked](crate::parked) instead. If they do not stop soon, on a busy
 //! machine, all are resumed and the pause is tried again in the other order: some attempt finds them where
 //! they stop at once. Where it is allowed, we raise our own scheduling priority meanwhile.
 //!
@@ -14,25 +15,27 @@
 //! by us.
 
 use std::collections::{HashSet, VecDeque};
-use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fettle_types::{Pid, Tid};
 
-use crate::births::{Births, Born};
+use crate::births::{Births, Born, sharing_child};
 use crate::error::LiveError;
-use crate::follower::{Ask, Follower};
+use crate::follower::{Ask, Follower, own_tid};
 use crate::maps::{self, LiveAddr};
-use crate::patience::{Patience, patience_of};
+use crate::parked::{Each, Parking, halt, nothing};
 use crate::priority;
 use crate::process::{self, Process};
-use crate::ptrace::{self, Registers, Report, What};
+use crate::ptrace::{self, Report, SYSTEM_CALL, What};
+use crate::restart::{take_up_call, take_up_call_at_end, take_up_call_at_signal};
 use crate::signals;
+use crate::stacks::Stacks;
 use crate::thread::{Thread, USER_CS};
 
-/// A process in a stop-the-world pause: all its threads are stopped, or one of them for work that
-/// needs only one.
+/// A process in a stop-the-world pause: none of its threads runs an instruction of the program, or one of them
+/// does not for work that needs only one.
 #[derive(Debug)]
 pub struct Paused<'a> {
     pub(crate) process: &'a Process,
@@ -82,6 +85,10 @@ impl From<LiveError> for Failure {
 const PATIENCE: (Duration, Duration) = (Duration::from_micros(800), Duration::from_micros(3500));
 /// As long again for each so many threads: they come one after the other.
 const CROWD: usize = 40;
+/// Where more threads sleep they are parked.
+const FEW: usize = 40;
+/// So long is waited for the end of the thread that has traced parked threads.
+const TRACER_ENDS: Duration = Duration::from_secs(1);
 /// How long it is tried with only so much patience: on an overloaded machine, threads stop late.
 const HOPED: Duration = Duration::from_secs(2);
 const STARVED: Duration = Duration::from_millis(500);
@@ -108,7 +115,45 @@ impl Process {
         &self,
         work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<(T, Duration), LiveError> {
-        self.pause_in_thread(Who::All, work)
+        self.pause_in_thread(Who::All, &mut nothing, work)
+    }
+
+    /// The same; if threads are parked, `each` is done to every one of them before, while it is stopped and the others
+    /// run.
+    pub(crate) fn while_paused_after<T: Send>(
+        &self,
+        each: &mut Each<'_>,
+        work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError> + Send,
+    ) -> Result<(T, Duration), LiveError> {
+        self.pause_in_thread(Who::All, each, work)
+    }
+
+    /// Gives each thread one of these gs bases, in turns. Returns how many threads there are, and how long they were
+    /// paused.
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::while_paused`], and when the process uses the gs segment itself.
+    pub fn give_gs_bases(&self, bases: &[u64]) -> Result<(usize, Duration), LiveError> {
+        let pid = self.pid();
+        let given = AtomicUsize::new(0);
+        let give = |thread: &mut Thread| {
+            let number = given.fetch_add(1, Ordering::Relaxed);
+            match bases.get(number % bases.len().max(1)) {
+                Some(base) if thread.registers.gs_base == 0 => set_gs_base(pid, thread, *base),
+                _ => Ok(()),
+            }
+        };
+        let mut each = |_: &Process, thread: &mut Thread| give(thread);
+        self.while_paused_after(&mut each, |paused| {
+            // Threads that were parked have one of ours, and what they have made since.
+            let foreign = |base: u64| base != 0 && !bases.contains(&base);
+            if paused.gs_bases().any(foreign) {
+                return Err(paused.uses_gs());
+            }
+            paused.threads.iter_mut().try_for_each(give)?;
+            Ok(paused.threads.len())
+        })
     }
 
     /// The program counters of threads that are in no system call. The others run meanwhile.
@@ -121,12 +166,13 @@ impl Process {
             let at_work = paused.threads.iter().filter(|thread| !thread.is_in_call());
             Ok(at_work.map(|thread| LiveAddr(thread.registers.rip)).collect())
         };
-        Ok(self.pause_in_thread(Who::Working, look)?.0)
+        Ok(self.pause_in_thread(Who::Working, &mut nothing, look)?.0)
     }
 
     pub(crate) fn pause_in_thread<T: Send>(
         &self,
         who: Who,
+        each: &mut Each<'_>,
         work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<(T, Duration), LiveError> {
         let mut work = Some(work);
@@ -139,7 +185,7 @@ impl Process {
                 Some(follower) => self.pause_followed(&follower, patience, paused_for, |paused| {
                     work.take().expect("done once")(paused)
                 }),
-                None => self.pause_here((who, attempt), patience, paused_for, |paused| {
+                None => self.pause_here((who, attempt), each, patience, paused_for, |paused| {
                     work.take().expect("done once")(paused)
                 }),
             };
@@ -194,23 +240,42 @@ impl Process {
     fn pause_here<T: Send>(
         &self,
         (who, attempt): (Who, u32),
+        each: &mut Each<'_>,
         patience: Duration,
         longest: &mut Duration,
         work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<T, Failure> {
         let _no_stop = signals::NoStop::begin();
+        let mut has_parked = None;
+        let tracer = &mut has_parked;
         // A thread of its own: when it ends, nothing stays stopped.
-        std::thread::scope(|scope| {
+        let done = std::thread::scope(|scope| {
             let pause_in_thread = scope.spawn(move || {
                 priority::raise_priority();
                 let _small = priority::SmallPages::begin();
-                let mut paused = Paused::stop_threads(self, (who, attempt), patience, longest)?;
+                let mut gathering = Gathering::new(self, patience);
+                let gathered = gathering.gather(who, attempt, each);
+                *tracer = gathering.has_parked().then(own_tid);
+                *longest = (*longest).max(gathering.parking.held());
+                let mut paused = Paused::stop_threads(gathering, gathered, who, longest)?;
                 let result = work(&mut paused);
                 *longest = (*longest).max(paused.release());
                 Ok(result?)
             });
             pause_in_thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        });
+        if let Some(tracer) = has_parked {
+            wait_for_end(tracer);
+        }
+        done
+    }
+}
+
+/// Waits until a thread of ours that is about to end has done so: only then the threads that it has parked are untraced.
+fn wait_for_end(tracer: Tid) {
+    let (task, begun) = (format!("/proc/self/task/{tracer}"), Instant::now());
+    while std::fs::exists(&task).unwrap_or(false) && begun.elapsed() < TRACER_ENDS {
+        std::thread::sleep(Duration::from_micros(20));
     }
 }
 
@@ -228,6 +293,9 @@ pub(crate) struct Gathering<'a> {
     asked: Vec<(Tid, Instant)>,
     /// Those that are stopped, and since when at most.
     pub(crate) stopped: Vec<(Tid, Instant)>,
+    parking: Parking,
+    /// Since when parked threads that wake have stayed where they are.
+    begun: Instant,
     patience: Duration,
 }
 
@@ -235,7 +303,57 @@ impl<'a> Gathering<'a> {
     /// None yet; those that stop wait so long for others.
     pub(crate) fn new(process: &'a Process, patience: Duration) -> Gathering<'a> {
         let (known, asked, stopped) = (HashSet::new(), Vec::new(), Vec::new());
-        Gathering { process, known, asked, stopped, patience }
+        let (parking, begun) = (Parking::new(), Instant::now());
+        Gathering { process, known, asked, stopped, parking, begun, patience }
+    }
+
+    fn gather(&mut self, who: Who, attempt: u32, each: &mut Each<'_>) -> Result<(), Failure> {
+        match who {
+            Who::All => gather_all(self, attempt, Some(each)),
+            Who::One => gather_one(self),
+            Who::Working => gather_working(self),
+        }
+    }
+
+    /// Whether threads are parked.
+    fn has_parked(&self) -> bool {
+        !self.parking.is_empty()
+    }
+
+    /// Parks sleeping threads; returns those that run.
+    fn park(&mut self, sleeping: Vec<Tid>, each: &mut Each<'_>) -> Result<Vec<Tid>, Failure> {
+        let mut stacks = Stacks::new(self.process);
+        let mut left = self.parking.park(self.process, &sleeping, each, &mut stacks)?;
+        if left.len() > FEW {
+            left = self.parking.park(self.process, &left, each, &mut stacks)?;
+        }
+        self.take_stopped();
+        match self.parking.sharing_child() {
+            Some(tid) => Err(Failure::Stuck(tid, false)),
+            None => Ok(left),
+        }
+    }
+
+    /// Lets parked threads that have woken go on, for the last time; returns them.
+    fn woken(&mut self) -> Result<Vec<Tid>, LiveError> {
+        let woken = self.parking.woken();
+        self.take_stopped();
+        self.begun = Instant::now();
+        woken
+    }
+
+    fn take_stopped(&mut self) {
+        let now = Instant::now();
+        self.stopped.extend(self.parking.take_stopped().into_iter().map(|tid| (tid, now)));
+    }
+
+    /// Fails if a thread that may make children has one that shares its memory.
+    fn no_sharing_child(&self) -> Result<(), Failure> {
+        let known = self.known.iter().copied().filter(|tid| !self.parking.has(*tid));
+        match sharing_child(self.process.pid(), known) {
+            Some(tid) => Err(Failure::Stuck(tid, false)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -319,6 +437,7 @@ impl Gathering<'_> {
 
     /// Handles what was reported of a thread, which ran when it was last `looked` at.
     fn take_in(&mut self, tid: Tid, settled: Settled, looked: Instant) {
+        self.parking.remove(tid);
         match settled {
             Settled::Running => {}
             Settled::Ended => {
@@ -368,17 +487,12 @@ impl Gathering<'_> {
 impl<'a> Paused<'a> {
     /// If the pause is not reached, `longest` gets how long threads were stopped for it.
     fn stop_threads(
-        process: &'a Process,
-        (who, attempt): (Who, u32),
-        patience: Duration,
+        gathering: Gathering<'a>,
+        gathered: Result<(), Failure>,
+        who: Who,
         longest: &mut Duration,
     ) -> Result<Paused<'a>, Failure> {
-        let mut gathering = Gathering::new(process, patience);
-        let gathered = match who {
-            Who::All => gather_all(&mut gathering, attempt),
-            Who::One => gather_one(&mut gathering),
-            Who::Working => gather_working(&mut gathering),
-        };
+        let process = gathering.process;
         let stuck = match gathered {
             Ok(()) => None,
             Err(Failure::Stuck(tid, starved)) => Some((tid, starved)),
@@ -389,8 +503,9 @@ impl<'a> Paused<'a> {
             return Err(Failure::Stuck(tid, starved));
         }
         let stopped = gathering.stopped.into_iter();
-        let threads: Vec<Thread> =
-            stopped.filter_map(|(tid, since)| Thread::look(tid, since)).collect();
+        let stopped = stopped.filter_map(|(tid, since)| Thread::look(tid, since));
+        let parked = gathering.parking.into_threads(gathering.begun);
+        let threads: Vec<Thread> = stopped.chain(parked).collect();
         if who == Who::Working && threads.is_empty() && process.is_same() {
             return Ok(Paused { process, threads });
         }
@@ -410,17 +525,27 @@ impl<'a> Paused<'a> {
         Ok(Paused { process, threads })
     }
 
-    /// Detaches all threads, running ones first; returns the longest time that one was stopped.
+    /// Detaches all threads, running ones first; returns the longest time that one was stopped. Parked ones that wait
+    /// on are untraced when this thread ends.
     fn release(self) -> Duration {
+        let (parked, stopped): (Vec<_>, Vec<_>) =
+            self.threads.iter().partition(|thread| thread.is_parked);
         let (in_call, at_work): (Vec<_>, Vec<_>) =
-            self.threads.iter().partition(|thread| thread.is_in_call());
+            stopped.into_iter().partition(|thread| thread.is_in_call());
         let mut longest = Duration::ZERO;
         for thread in at_work.into_iter().chain(in_call) {
             // ESRCH: it was killed since.
             let _ = ptrace::detach(thread.tid, 0);
             longest = longest.max(thread.since.elapsed());
         }
-        longest
+        while !parked.is_empty()
+            && let Ok(Some((tid, settled))) = next_stop(None)
+        {
+            if matches!(settled, Settled::Stopped) {
+                let _ = ptrace::detach(tid, 0);
+            }
+        }
+        parked.iter().map(|thread| thread.since.elapsed()).fold(longest, Duration::max)
     }
 
     /// The longest time that a thread has been stopped.
@@ -444,7 +569,22 @@ impl<'a> Paused<'a> {
         self.threads.iter().map(|thread| thread.registers.gs_base)
     }
 
-    /// Resets the gs base of every thread that has one in this range.
+    /// That the process uses the gs segment itself.
+    fn uses_gs(&self) -> LiveError {
+        let why = "it uses the gs segment itself".to_owned();
+        LiveError::Unattachable { pid: self.process.pid(), why }
+    }
+
+    /// Fails if a thread has a gs base: probes reach their memory through it.
+    ///
+    /// # Errors
+    ///
+    /// When the process uses the gs segment itself.
+    pub fn without_gs(&self) -> Result<(), LiveError> {
+        if self.gs_bases().all(|base| base == 0) { Ok(()) } else { Err(self.uses_gs()) }
+    }
+
+    /// Resets the gs base of every stopped thread that has one in this range. Returns whether a parked one has.
     ///
     /// # Errors
     ///
@@ -453,44 +593,62 @@ impl<'a> Paused<'a> {
         &mut self,
         start: LiveAddr,
         end: LiveAddr,
-    ) -> Result<(), LiveError> {
-        let (pid, bases) = (self.process.pid(), start.0..end.0);
-        let mut threads = self.threads.iter_mut().filter(|t| bases.contains(&t.registers.gs_base));
-        threads.try_for_each(|thread| set_gs_base(pid, thread, 0))
-    }
-
-    /// Gives each thread one of these gs bases, in turns.
-    ///
-    /// # Errors
-    ///
-    /// When a thread was killed meanwhile.
-    pub fn spread_gs_bases(&mut self, bases: &[u64]) -> Result<(), LiveError> {
-        let pid = self.process.pid();
-        let mut threads = self.threads.iter_mut().zip(bases.iter().cycle());
-        threads.try_for_each(|(thread, base)| set_gs_base(pid, thread, *base))
+    ) -> Result<bool, LiveError> {
+        let (pid, mut parked) = (self.process.pid(), false);
+        for thread in &mut self.threads {
+            match thread.is_parked {
+                true => parked |= has_gs_base(thread, (start, end)),
+                false => clear_gs_base(pid, thread, (start, end))?,
+            }
+        }
+        Ok(parked)
     }
 }
 
+fn has_gs_base(thread: &Thread, (start, end): (LiveAddr, LiveAddr)) -> bool {
+    (start.0..end.0).contains(&thread.registers.gs_base)
+}
+
+/// Resets the gs base of a stopped thread if it is in this range.
+///
+/// # Errors
+///
+/// When the thread was killed meanwhile.
+pub(crate) fn clear_gs_base(
+    pid: Pid,
+    thread: &mut Thread,
+    range: (LiveAddr, LiveAddr),
+) -> Result<(), LiveError> {
+    if has_gs_base(thread, range) { set_gs_base(pid, thread, 0) } else { Ok(()) }
+}
+
 fn set_gs_base(pid: Pid, thread: &mut Thread, base: u64) -> Result<(), LiveError> {
-    ptrace::set_gs_base(thread.tid, base).map_err(|source| LiveError::Ptrace {
-        action: "set the gs base",
-        pid,
-        source,
-    })?;
+    halt(thread)
+        .and_then(|()| ptrace::set_gs_base(thread.tid, base))
+        .map_err(|source| LiveError::Ptrace { action: "set the gs base", pid, source })?;
     thread.registers.gs_base = base;
     Ok(())
 }
 
-/// Stops every thread of a process. What is read of each is read before the first one stops.
-pub(crate) fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure> {
+/// Stops every thread of a process. What is read of each is read before the first one stops. Where many sleep, and
+/// there is something to do for `each`, these are parked.
+pub(crate) fn gather_all(
+    gathering: &mut Gathering<'_>,
+    attempt: u32,
+    each: Option<&mut Each<'_>>,
+) -> Result<(), Failure> {
     let pid = gathering.process.pid();
-    let sharing = |threads: &HashSet<Tid>| match sharing_child(pid, threads.iter().copied()) {
-        Some(tid) => Err(Failure::Stuck(tid, false)),
-        None => Ok(()),
-    };
     let mut before = Births::now();
     let (mut sleeping, mut running) = gathering.seize_new()?;
-    sharing(&gathering.known)?;
+    if let Some(each) = each.filter(|_| sleeping.len() > FEW) {
+        sleeping = gathering.park(sleeping, each)?;
+        before = Births::now();
+        let (more, others) = gathering.seize_new()?;
+        sleeping.extend(more);
+        running.extend(others);
+    }
+    gathering.no_sharing_child()?;
+    running.extend(gathering.woken()?);
     loop {
         // Threads that sleep lose nothing by waiting for others. But one that runs may be waiting
         // for a processor itself, and while only that one is asked no stopped thread waits for it.
@@ -507,7 +665,7 @@ pub(crate) fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<
         }
         before = Births::now();
         (sleeping, running) = gathering.seize_new()?;
-        sharing(&gathering.known)?;
+        gathering.no_sharing_child()?;
         if sleeping.is_empty() && running.is_empty() {
             return Ok(());
         }
@@ -584,22 +742,16 @@ enum Settled {
 
 /// What has happened to a thread that is traced, or to any, if there is a report.
 fn next_stop(tid: Option<Tid>) -> Result<Option<(Tid, Settled)>, LiveError> {
-    let Report { tid, what } = loop {
-        let report = match ptrace::peek(tid, false) {
-            Ok(Some(report)) => report,
-            Ok(None) => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
-            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
-            Err(source) => return Err(LiveError::Os { action: "wait for a thread", source }),
-        };
-        // Killed between the two: its end is reported next.
-        if report.what.is_end() || report.what.signal().is_some() || ptrace::take_stop(report.tid) {
-            break report;
-        }
-    };
+    let failed = |source| LiveError::Os { action: "wait for a thread", source };
+    let Some(Report { tid, what }) = ptrace::report(tid).map_err(failed)? else { return Ok(None) };
     let settled = match what {
         What::Stopped { event: ptrace::EVENT_STOP, .. } => {
             take_up_call(tid);
+            Settled::Stopped
+        }
+        // Only those that were parked, or were to be, stop there.
+        What::Stopped { signal: SYSTEM_CALL, event: 0 } => {
+            take_up_call_at_end(tid);
             Settled::Stopped
         }
         // A signal came first. It is delivered, and the thread stops before it acts on it.
@@ -614,107 +766,6 @@ fn next_stop(tid: Option<Tid>) -> Result<Option<(Tid, Settled)>, LiveError> {
         }
     };
     Ok(Some((tid, settled)))
-}
-
-/// A child that runs in the memory of these threads, and is not stopped with them.
-pub(crate) fn sharing_child(pid: Pid, threads: impl IntoIterator<Item = Tid>) -> Option<Tid> {
-    threads.into_iter().find_map(|tid| {
-        let list = format!("/proc/{pid}/task/{tid}/children");
-        let list = maps::read_proc(&list).unwrap_or_default();
-        let mut children = std::str::from_utf8(&list).unwrap_or("").split_ascii_whitespace();
-        children.find_map(|child| {
-            let child = child.parse::<Pid>().ok()?.first_thread();
-            (ptrace::same_memory(tid, child) == Some(true)).then_some(child)
-        })
-    })
-}
-
-/// What the kernel has a system call return that it will restart, unless a signal handler runs
-/// first; then it is EINTR.
-const ERESTARTNOHAND: i64 = -514;
-const EINTR: i64 = -4;
-
-/// The timeout of a thread's system call, if that has done nothing yet and can be restarted.
-fn patience(registers: &Registers) -> Option<Patience> {
-    let Registers { rdi, rsi, rdx, r10, r8, r9, .. } = *registers;
-    patience_of(registers.orig_rax as i64, [rdi, rsi, rdx, r10, r8, r9])
-}
-
-/// Calls that the kernel does not restart by itself, although they wait without a timeout, or until
-/// a socket has been silent for long, and have done nothing yet, are set up so that it does. This
-/// is done at once, whatever happens to the other threads.
-pub(crate) fn take_up_call(tid: Tid) {
-    // If it was killed meanwhile it needs nothing any more.
-    let Ok(mut registers) = ptrace::registers(tid) else { return };
-    if patience(&registers) == Some(Patience::Endless) && registers.rax as i64 == EINTR {
-        registers.rax = ERESTARTNOHAND as u64;
-        let _ = ptrace::set_registers(tid, &registers);
-    }
-}
-
-/// A wait with a timeout that was restarted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Renewed {
-    /// Its PC, and its stack pointer.
-    call: (u64, u64),
-    /// When that was first done.
-    first: Instant,
-    /// How many voluntary switches the thread had then, its stop included.
-    waits: u64,
-}
-
-/// The same before a thread is given a signal, which ends its wait only if it has a handler. The
-/// kernel drops ignored signals, SIGCHLD among them, before they interrupt a thread, but not if the
-/// thread is traced. A wait with a timeout is restarted, and returns its timeout when its whole
-/// time is over: where such signals are frequent it would never end.
-pub(crate) fn take_up_call_at_signal(tid: Tid, signal: i32, renewed: &mut Option<Renewed>) {
-    // These stop the thread, which ends waits without Fettle, too.
-    if matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {
-        return;
-    }
-    let Ok(mut registers) = ptrace::registers(tid) else { return };
-    if registers.rax as i64 != EINTR {
-        return;
-    }
-    let before = renewed.take();
-    registers.rax = ERESTARTNOHAND as u64;
-    match patience(&registers) {
-        None => return,
-        Some(Patience::Endless) => {}
-        Some(Patience::Limited(limit)) => {
-            let status = maps::read_proc(&format!("/proc/{tid}/status")).unwrap_or_default();
-            let Some(now) = Renewed::now(&status, &registers) else { return };
-            // The same call has waited, and the thread has stopped, once each since.
-            let same = |before: &Renewed| before.call == now.call && before.waits + 2 == now.waits;
-            let first = before.filter(same).map_or(now.first, |before| before.first);
-            if now.first.duration_since(first) < limit {
-                *renewed = Some(Renewed { first, ..now });
-            } else if is_ignored(&status, signal) {
-                registers.rax = 0;
-            } else {
-                return;
-            }
-        }
-    }
-    let _ = ptrace::set_registers(tid, &registers);
-}
-
-impl Renewed {
-    /// A wait that is restarted now, by the thread's `/proc/TID/status`.
-    fn now(status: &[u8], registers: &Registers) -> Option<Renewed> {
-        let waits = maps::status_field(status, "voluntary_ctxt_switches:")?;
-        Some(Renewed { call: (registers.rip, registers.rsp), first: Instant::now(), waits })
-    }
-}
-
-/// Whether a thread ignores a signal, by its `/proc/TID/status`.
-fn is_ignored(status: &[u8], signal: i32) -> bool {
-    let has = |name: &str| {
-        maps::status_signals(status, name).is_some_and(|set| set >> (signal - 1) & 1 != 0)
-    };
-    let by_default =
-        matches!(signal, libc::SIGCHLD | libc::SIGCONT | libc::SIGURG | libc::SIGWINCH);
-    has("SigIgn:") || (by_default && !has("SigCgt:"))
 }
 
 #[cfg(test)]

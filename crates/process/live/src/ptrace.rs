@@ -30,6 +30,7 @@ const PTRACE_INTERRUPT: c_uint = 0x4207;
 const PTRACE_LISTEN: c_uint = 0x4208;
 const PTRACE_GETSIGMASK: c_uint = 0x420a;
 const PTRACE_SETSIGMASK: c_uint = 0x420b;
+const PTRACE_GET_SYSCALL_INFO: c_uint = 0x420e;
 const PTRACE_GET_RSEQ_CONFIGURATION: c_uint = 0x420f;
 
 fn request(request: c_uint, tid: Tid, address: usize, data: usize) -> io::Result<()> {
@@ -196,6 +197,20 @@ pub(crate) fn rseq_area(tid: Tid) -> Option<u64> {
     Some(configuration[0]).filter(|address| *address != 0)
 }
 
+/// Whether a thread that has stopped at a system call is at its beginning, not at its end; `None` if the
+/// kernel does not say.
+pub(crate) fn is_at_beginning(tid: Tid) -> Option<bool> {
+    // struct ptrace_syscall_info, whose first byte says which.
+    let mut about = [0u64; 11];
+    let (size, to) = (mem::size_of_val(&about), about.as_mut_ptr());
+    request(PTRACE_GET_SYSCALL_INFO, tid, size, to as usize).ok()?;
+    match about[0] as u8 {
+        1 => Some(true),
+        2 => Some(false),
+        _ => None,
+    }
+}
+
 /// Writes one word even where the process itself may not.
 pub(crate) fn poke(tid: Tid, address: u64, word: u64) -> io::Result<()> {
     request(libc::PTRACE_POKEDATA, tid, address as usize, word as usize)
@@ -286,6 +301,24 @@ pub(crate) fn peek(tid: Option<Tid>, block: bool) -> io::Result<Option<Report>> 
         _ => What::Stopped { signal: status & 0xff, event: status >> 8 },
     };
     Ok(Some(Report { tid, what }))
+}
+
+/// What the kernel reports of a thread, or of any, without waiting for it. Stops are taken, but for those for a
+/// signal; ends are not.
+pub(crate) fn report(tid: Option<Tid>) -> io::Result<Option<Report>> {
+    loop {
+        let report = match peek(tid, false) {
+            Ok(Some(report)) => report,
+            Ok(None) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Killed between the two: its end is reported next.
+        if report.what.is_end() || report.what.signal().is_some() || take_stop(report.tid) {
+            return Ok(Some(report));
+        }
+    }
 }
 
 /// The low bits of a stopped thread's status, which are no signal's number.

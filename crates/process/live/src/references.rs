@@ -8,42 +8,15 @@
 use std::ops::ControlFlow;
 
 use crate::error::LiveError;
-use crate::maps::{Extent, LiveAddr, Mapping, PAGE};
+use crate::maps::{LiveAddr, Mapping, PAGE};
 use crate::pagemap::Pagemap;
 use crate::pause::Paused;
 use crate::process::Process;
 use crate::ptrace::general;
+use crate::ranges::Ranges;
 use crate::return_table::ReturnTable;
+use crate::stacks::{CHUNK, RED_ZONE, Stacks, in_use, words};
 use crate::thread::{Thread, USER_CS};
-
-/// Ranges of addresses, in order and apart.
-#[derive(Clone, Debug, Default)]
-pub struct Ranges(Vec<(u64, u64)>);
-
-impl Ranges {
-    /// These; ends are not included.
-    pub fn new(mut ranges: Vec<(u64, u64)>) -> Ranges {
-        ranges.retain(|(start, end)| start < end);
-        ranges.sort_unstable();
-        Ranges(ranges)
-    }
-
-    /// These, and places that lie outside of them.
-    pub(crate) fn with(self, places: impl Iterator<Item = u64>) -> Ranges {
-        let outside: Vec<u64> = places.filter(|at| !self.contains(*at)).collect();
-        Ranges::new(self.0.into_iter().chain(outside.into_iter().map(|at| (at, at + 1))).collect())
-    }
-
-    /// Whether the address lies in one of them.
-    pub fn contains(&self, address: u64) -> bool {
-        let next = self.0.partition_point(|(start, _)| *start <= address);
-        next > 0 && address < self.0[next - 1].1
-    }
-
-    fn hull(&self) -> (u64, u64) {
-        (self.0.first().map_or(0, |r| r.0), self.0.iter().map(|r| r.1).max().unwrap_or(0))
-    }
-}
 
 /// More memory than this is not searched while a process is paused: it takes a millisecond for
 /// two or three megabytes.
@@ -51,14 +24,6 @@ const MAX_PAUSED: u64 = 1 << 20;
 /// Nor is it where so much is mapped, used or not: asking the kernel which of it is used takes
 /// long.
 const MOST_MAPPED: u64 = 128 << 20;
-/// Stacks in larger mappings than this, used or mapped, are not searched at all: each thread waits
-/// for it. Programs that make stacks themselves may have all of them in one mapping.
-const MOST_ON_STACK: u64 = 64 << 20;
-const MOST_AROUND_STACK: u64 = 4 << 30;
-/// How much is read at once: it fits into the second-level cache.
-const CHUNK: usize = 256 << 10;
-/// Below the stack pointer a function may use so much (the red zone of the ABI).
-const RED_ZONE: u64 = 128;
 /// What the kernel may write below that at any time: the smallest signal frame. So much is free on
 /// any stack.
 const SIGNAL_FRAME: u64 = 1024;
@@ -95,7 +60,7 @@ impl Paused<'_> {
             let ranges = within(thread);
             let registers = general(&thread.registers);
             found.extend(registers.iter().copied().filter(|r| ranges.contains(*r)).map(LiveAddr));
-            stacks.search(thread.registers.rsp, ranges, &mut |at, word| {
+            stacks.search_of(thread, ranges, &mut |at, word| {
                 let counts = counts_on_stack(self.process, returns, at, word);
                 found.extend(counts.then_some(LiveAddr(word)));
             })?;
@@ -125,117 +90,6 @@ impl Paused<'_> {
     /// Whether a thread's program counter is in `ranges`.
     pub(crate) fn any_in(&self, ranges: &Ranges) -> bool {
         self.threads.iter().any(|thread| ranges.contains(thread.registers.rip))
-    }
-}
-
-/// Stacks that are searched for addresses.
-pub(crate) struct Stacks<'a> {
-    process: &'a Process,
-    bytes: Vec<u8>,
-    /// Of the process; opened when it is needed first.
-    pagemap: Option<Pagemap>,
-}
-
-impl<'a> Stacks<'a> {
-    pub fn new(process: &'a Process) -> Stacks<'a> {
-        Stacks { process, bytes: Vec::new(), pagemap: None }
-    }
-
-    /// Searches a stack from its pointer upward for addresses in `ranges`. A signal handler may run
-    /// on a stack of its own: its frame holds the interrupted stack's pointer. `found` gets where
-    /// an address is, and which.
-    pub fn search(
-        &mut self,
-        pointer: u64,
-        ranges: &Ranges,
-        found: &mut dyn FnMut(LiveAddr, u64),
-    ) -> Result<(), LiveError> {
-        let (low, high) = ranges.hull();
-        let mut pointers = vec![pointer];
-        let mut seen: Vec<u64> = Vec::new();
-        while let Some(pointer) = pointers.pop() {
-            let Some(extent) = self.process.extent(LiveAddr(pointer)) else { continue };
-            if seen.contains(&extent.start.0) {
-                continue;
-            }
-            seen.push(extent.start.0);
-            let from = (pointer.wrapping_sub(RED_ZONE) & !7).max(extent.start.0);
-            for (mut at, end) in self.runs(from, &extent)? {
-                while at < end {
-                    let count = self.read(at, end)?;
-                    for (i, word) in words(&self.bytes[..count]).enumerate() {
-                        if low <= word && word < high && ranges.contains(word) {
-                            found(LiveAddr(at + i as u64 * 8), word);
-                        }
-                        pointers.extend(self.interrupted(i, word));
-                    }
-                    at += count as u64;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The memory from an address to the end of its mapping that may hold anything.
-    fn runs(&mut self, from: u64, extent: &Extent) -> Result<Vec<(u64, u64)>, LiveError> {
-        let end = extent.end.0;
-        let too_much = |bytes: u64, what: &str| LiveError::Unattachable {
-            pid: self.process.pid(),
-            why: format!(
-                "a thread's stack lies in memory of which {} MB are {what}: to search that would take long",
-                bytes >> 20
-            ),
-        };
-        let mut runs = Vec::new();
-        // Pages that the process has not touched yet may have content in a file all the same.
-        if end - from <= CHUNK as u64 || extent.inode != 0 {
-            runs.push((from, end));
-        } else if end - from > MOST_AROUND_STACK {
-            return Err(too_much(end - from, "mapped"));
-        } else {
-            let pagemap = self.pagemap.get_or_insert_with(|| Pagemap::of(self.process.pid()));
-            let mut at = from & !(PAGE - 1);
-            while at < end {
-                let next = end.min(at + MOST_ON_STACK);
-                in_use(pagemap, at, next, &mut runs);
-                at = next;
-            }
-            runs.first_mut().into_iter().for_each(|first| first.0 = first.0.max(from));
-        }
-        let used = runs.iter().map(|(start, end)| end - start).sum();
-        if used > MOST_ON_STACK {
-            return Err(too_much(used, "in use"));
-        }
-        Ok(runs)
-    }
-
-    /// Reads a piece of the memory up to `end`; returns how many bytes are to be searched. The
-    /// words of a signal frame behind its first one are read in addition.
-    fn read(&mut self, at: u64, end: u64) -> Result<usize, LiveError> {
-        const BEHIND: usize = 256;
-        let len = ((end - at) as usize).min(CHUNK + BEHIND);
-        self.bytes.resize(len, 0);
-        let (pid, address) = (self.process.pid(), LiveAddr(at));
-        let failed = |source| LiveError::Memory { action: "read", pid, address, len, source };
-        self.process.memory.read_exact(address, &mut self.bytes).map_err(failed)?;
-        Ok(if len < CHUNK + BEHIND { len } else { CHUNK })
-    }
-
-    /// The stack pointer that a signal handler's frame has saved, if `word`, at `index` of the
-    /// stack, is the return address of one.
-    fn interrupted(&self, index: usize, word: u64) -> Option<u64> {
-        // Behind it: uc_flags, uc_link, uc_stack (24 bytes), then r8 to r15, rdi, rsi, rbp, rbx,
-        // rdx, rax, rcx, rsp, rip, flags, and cs with other segments.
-        const RSP: usize = 1 + 5 + 15;
-        let at = |i: usize| words(self.bytes.get((index + i) * 8..)?).next();
-        if at(RSP + 3)? & 0xffff != USER_CS {
-            return None;
-        }
-        // mov rax, 15; syscall: rt_sigreturn
-        let mut restorer = [0; 9];
-        self.process.memory.read_exact(LiveAddr(word), &mut restorer).ok()?;
-        let is_frame = restorer == [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-        at(RSP).filter(|_| is_frame)
     }
 }
 
@@ -279,8 +133,11 @@ impl Stack {
     /// The begin of the memory, with these mappings, that is nothing but this thread's own stack.
     /// There is none while it is on a stack that the program made: another one may be right below,
     /// and sleep.
-    fn own(&self, maps: &[Mapping], all: &[Stack]) -> Option<u64> {
-        let of = |address: u64| maps.iter().find(|m| m.contains(LiveAddr(address)));
+    fn own(&self, maps: &[Mapping], pointers: &[u64]) -> Option<u64> {
+        let of = |address: u64| {
+            let next = maps.partition_point(|m| m.start.0 <= address);
+            maps[..next].last().filter(|m| m.contains(LiveAddr(address)))
+        };
         let mapping = of(self.pointer)?;
         let is_guard = |m: &Mapping| !m.readable && m.end.0 - m.start.0 <= LARGEST_GUARD;
         let is_own = if self.is_main && mapping.name.as_deref() == Some("stack") {
@@ -290,7 +147,8 @@ impl Stack {
                 && mapping.contains(LiveAddr(self.thread))
                 && of(mapping.start.0.wrapping_sub(1)).is_some_and(is_guard)
         };
-        let here = all.iter().filter(|stack| mapping.contains(LiveAddr(stack.pointer))).count();
+        let below = |end: LiveAddr| pointers.partition_point(|pointer| *pointer < end.0);
+        let here = below(mapping.end) - below(mapping.start);
         (is_own && here == 1).then_some(mapping.start.0)
     }
 }
@@ -307,18 +165,28 @@ impl View {
     /// what lies below stack pointers, all of it where that is the thread's own stack, else as far
     /// as a signal's frame goes.
     pub(crate) fn dead(&self, maps: &[Mapping]) -> Dead {
+        let mut pointers: Vec<u64> = self.stacks.iter().map(|stack| stack.pointer).collect();
+        pointers.sort_unstable();
         let ranges = self.stacks.iter().map(|stack| {
-            let end = stack.pointer.saturating_sub(RED_ZONE) & !7;
-            let own = stack.own(maps, &self.stacks);
+            let end = dead_below(stack.pointer);
+            let own = stack.own(maps, &pointers);
             let start = own.unwrap_or(end.saturating_sub(SIGNAL_FRAME));
             (start..end, own.is_some())
         });
-        Dead(ranges.filter(|(range, _)| !range.is_empty()).collect())
+        let ranges = ranges.filter(|(range, _)| !range.is_empty());
+        let mut ranges: Vec<(std::ops::Range<u64>, bool)> = ranges.collect();
+        ranges.sort_unstable_by_key(|(range, _)| range.start);
+        Dead(ranges)
     }
 }
 
+/// Where the dead part of a stack with this pointer ends.
+pub(crate) fn dead_below(pointer: u64) -> u64 {
+    pointer.saturating_sub(RED_ZONE) & !7
+}
+
 /// Ranges of dead memory, written before it is read, and which of them begin where a thread's own
-/// stack does.
+/// stack does; in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dead(Vec<(std::ops::Range<u64>, bool)>);
 
@@ -329,28 +197,20 @@ impl Dead {
 
     /// Where a mapping's live memory begins, to the page.
     fn skipped(&self, mapping: &Mapping) -> u64 {
-        let own = self.0.iter().find(|(range, own)| *own && range.start == mapping.start.0);
-        own.map_or(mapping.start.0, |(range, _)| range.end & !(PAGE - 1))
+        let own = self.own_at(mapping.start);
+        own.map_or(mapping.start.0, |range| range.end & !(PAGE - 1))
+    }
+
+    /// The dead part of the thread's own stack that begins at an address.
+    pub(crate) fn own_at(&self, start: LiveAddr) -> Option<std::ops::Range<u64>> {
+        let first = self.0.partition_point(|(range, _)| range.start < start.0);
+        let mut these = self.0[first..].iter().take_while(|(range, _)| range.start == start.0);
+        these.find(|(_, own)| *own).map(|(range, _)| range.clone())
     }
 
     /// Threads' own stacks, as far as they are dead.
     pub(crate) fn own_stacks(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
         self.0.iter().filter(|(_, own)| *own).map(|(range, _)| range.clone())
-    }
-}
-
-/// The parts of `start..end` that have memory of their own: untouched pages hold what is in the
-/// file, or nothing.
-fn in_use(pagemap: &Pagemap, start: u64, end: u64, runs: &mut Vec<(u64, u64)>) {
-    let Some(pages) = pagemap.read(LiveAddr(start), LiveAddr(end)) else {
-        return runs.push((start, end));
-    };
-    let pages = (start..end).step_by(PAGE as usize).zip(pages);
-    for (at, _) in pages.filter(|(_, page)| page.is_used()) {
-        match runs.last_mut() {
-            Some((_, end)) if *end == at => *end += PAGE,
-            _ => runs.push((at, at + PAGE)),
-        }
     }
 }
 
@@ -379,7 +239,7 @@ pub(crate) struct OwnMemory {
 impl OwnMemory {
     /// That of a process with these mappings.
     pub fn of(process: &Process, maps: &[Mapping], view: &View, ranges: &Ranges) -> OwnMemory {
-        let inside = |m: &Mapping| ranges.0.iter().any(|r| r.0 <= m.start.0 && m.start.0 < r.1);
+        let inside = |m: &Mapping| ranges.contains(m.start.0);
         let own = |m: &&Mapping| m.readable && m.writable && !m.shared && !inside(m);
         let pagemap = Pagemap::of(process.pid());
         let dead = view.dead(maps);
@@ -588,10 +448,6 @@ pub(crate) fn is_interrupted(process: &Process, at: u64) -> bool {
     segments & 0xffff == USER_CS && flags & 2 != 0 && flags >> 22 == 0
 }
 
-pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -647,14 +503,5 @@ mod tests {
         assert!(!dead(&made, 0x17_fbf8) && !dead(&made, 0x10_0000) && !dead(&made, 0x38_0000));
         // A stack that two threads are on.
         assert!(!dead(&[0x58_0060, 0x38_0060, 0x3c_0000], 0x30_1000));
-    }
-
-    #[test]
-    fn ranges() {
-        let ranges = Ranges::new(vec![(30, 40), (10, 20), (5, 5)]);
-        let inside: Vec<u64> = (0..50).filter(|n| ranges.contains(*n)).collect();
-        assert_eq!(inside, (10..20).chain(30..40).collect::<Vec<_>>());
-        assert_eq!(ranges.hull(), (10, 40));
-        assert!(!Ranges::default().contains(0));
     }
 }

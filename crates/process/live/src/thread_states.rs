@@ -77,7 +77,7 @@ impl Process {
 
     fn look_at_threads(&self, limits: &StateLimits) -> Result<ThreadStates, LiveError> {
         let mut gathering = Gathering::new(self, limits.within);
-        match gather_all(&mut gathering, 0) {
+        match gather_all(&mut gathering, 0, None) {
             // Some did not stop: the others have.
             Ok(()) | Err(Failure::Stuck(..)) => {}
             Err(Failure::Error(error)) => return Err(error),

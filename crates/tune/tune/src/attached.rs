@@ -283,7 +283,7 @@ impl Changed<'_> {
         let target = self.target.of_member(process);
         self.journals.push_back(Journal::create(self.folder, process)?);
         let journal = self.journals.back_mut().expect("just added");
-        let ((), stop) = process.while_paused(|paused| install::without_gs(paused))?;
+        let ((), stop) = process.while_paused(|paused| paused.without_gs())?;
         self.stops.push(stop);
         self.stops.extend(process.map_same(journal, self.new.region, self.memory)?);
         let installing = install_in(&target, journal, self.new)?;
@@ -463,7 +463,7 @@ fn prepare<'a>(
     options: &Options,
 ) -> Result<Prepared<'a>, TuneError> {
     let (process, region) = (target.process, new.region);
-    let ((), stop) = process.while_paused(|paused| install::without_gs(paused))?;
+    let ((), stop) = process.while_paused(|paused| paused.without_gs())?;
     let no_memory = |error: LiveError| match &error {
         LiveError::Remote { source, .. } if source.kind() == ErrorKind::OutOfMemory => {
             let why = format!(

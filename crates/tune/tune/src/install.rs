@@ -17,8 +17,8 @@ use fettle_image::LinkAddr;
 use fettle_isa::jump;
 use fettle_lift::TableKind;
 use fettle_live::{
-    Entry, Journal, Known, Left, LiveAddr, LiveError, MappedFiles, Mapping, Names, Patch, Paused,
-    Process, Prot, Purpose, Ranges, Record, Region, ReturnTable,
+    Entry, Journal, Known, Left, LiveAddr, LiveError, MappedFiles, Mapping, Names, Patch, Process,
+    Prot, Purpose, Ranges, Record, Region, ReturnTable,
 };
 use fettle_record::room::{AddressSpace, find_lasting_room_beside};
 use fettle_rewrite::find_object;
@@ -106,30 +106,17 @@ pub(crate) fn install_counting(
     counters: Counters,
 ) -> Result<(Installed, Counts), TuneError> {
     let process = target.process;
-    let ((), stop) = process.while_paused(|paused| without_gs(paused))?;
+    let ((), stop) = process.while_paused(|paused| paused.without_gs())?;
     let (counts, mut stops) = counters.map(process, journal)?;
     let mut installing = Installing::begin(target, journal, all, (&[], 0))?;
     let (bases, region) = (counters.bases(), counters.region());
     journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
-    let (threads, spread) = process.while_paused(|paused| {
-        without_gs(paused)?;
-        paused.spread_gs_bases(&bases)?;
-        Ok(paused.threads())
-    })?;
+    let (threads, spread) = process.give_gs_bases(&bases)?;
     stops.extend([stop, spread]);
     installing.installed.bytes += region.len;
     installing.installed.threads = threads;
     installing.installed.stops.append(&mut stops);
     Ok((installing.finish(journal)?, counts))
-}
-
-/// Probes reach their memory through the gs base, which the process must not use itself.
-pub(crate) fn without_gs(paused: &Paused<'_>) -> Result<(), LiveError> {
-    if paused.gs_bases().all(|base| base == 0) {
-        return Ok(());
-    }
-    let (pid, why) = (paused.process().pid(), "it uses the gs segment itself".to_owned());
-    Err(LiveError::Unattachable { pid, why })
 }
 
 /// Rewritten text that a process has, and that nothing leads to yet.

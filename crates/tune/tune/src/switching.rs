@@ -59,8 +59,8 @@ impl PatchSet {
         MappedFiles::look(process, &[&self.into[..], &self.out[..]].concat())
     }
 
-    /// Switches a process to rewritten text, or to original text. Returns how long threads were
-    /// paused, each time.
+    /// Switches a process to rewritten text, or to original text; both steps share a pause, as far as that goes. Returns
+    /// how long threads were paused, each time.
     pub(crate) fn switch(
         &self,
         process: &Process,
@@ -71,8 +71,6 @@ impl PatchSet {
             true => (&self.out, &self.into),
             false => (&self.into, &self.out),
         };
-        let mut stops = process.restore(back, places)?.stops;
-        stops.extend(process.patch(forth, places)?.stops);
-        Ok(stops)
+        process.exchange(back, forth, places)
     }
 }

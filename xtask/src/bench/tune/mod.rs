@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 mod bolt;
 mod calibration;
+pub mod compiler;
 mod files;
 pub(crate) mod mariadb;
 mod subjects;

@@ -45,10 +45,11 @@ pub fn measure(peer: &Peer, name: &str, piece: &Piece, rounds: usize) -> Result<
     apt::ensure(&["bolt-19".to_owned()])?;
     let plain = (peer.build)()?;
     let bolted = optimise(&plain, name, piece, peer.skip)?;
-    let say = |program| -> Result<Vec<u8>> { Ok(run(piece, program, Stdio::piped())?.0) };
+    let say =
+        |program: &Path| -> Result<Vec<u8>> { Ok(run(piece, (program, None), Stdio::piped())?.0) };
     ensure!(say(&plain)? == say(&bolted)?, "{} says something else", bolted.display());
     let seconds = in_turns(rounds, |is_new| {
-        Ok(run(piece, if is_new { &bolted } else { &plain }, Stdio::null())?.1)
+        Ok(run(piece, (if is_new { &bolted } else { &plain }, None), Stdio::null())?.1)
     })?;
     let ratios: Vec<f64> = seconds.iter().map(|(plain, bolted)| plain / bolted).collect();
     Ok(
@@ -69,14 +70,41 @@ fn optimise(plain: &Path, name: &str, piece: &Piece, skip: &[&str]) -> Result<Pa
     };
     let file = format!("-instrumentation-file={}", counts.display());
     proc::output_of(bolt(&counting).args(["-instrument", &file]))?;
-    run(piece, &counting, Stdio::null())?;
+    run(piece, (&counting, None), Stdio::null())?;
     proc::output_of(bolt(&bolted).arg(format!("-data={}", counts.display())).args(OPTIMISE))?;
     Ok(bolted)
 }
 
-/// What the piece's work prints, and the seconds of CPU time that it takes, in `program`.
-fn run(piece: &Piece, program: &Path, stdout: Stdio) -> Result<(Vec<u8>, f64)> {
+/// BOLT's file of a program without symbols and relocations, trained on `piece`; beside it in `folder`.
+///
+/// # Errors
+///
+/// With what BOLT says.
+pub(super) fn optimise_stripped(plain: &Path, piece: &Piece, folder: &Path) -> Result<PathBuf> {
+    apt::ensure(&["bolt-19".to_owned()])?;
+    let beside = |end: &str| folder.join(format!("bolt.{end}"));
+    let (counting, counts, bolted) = (beside("counting"), beside("fdata"), beside("new"));
+    let _ = std::fs::remove_file(&counts);
+    let bolt = |new: &Path| {
+        let mut command = Command::new(BOLT);
+        command.arg(plain).arg("-o").arg(new).arg("--allow-stripped");
+        command
+    };
+    let file = format!("-instrumentation-file={}", counts.display());
+    proc::output_of(bolt(&counting).args(["-instrument", &file]))?;
+    run(piece, (&counting, None), Stdio::null())?;
+    proc::output_of(bolt(&bolted).arg(format!("-data={}", counts.display())).args(OPTIMISE))?;
+    Ok(bolted)
+}
+
+/// What the piece's work prints, and the seconds of CPU time that it takes, in `program`, with a library preloaded.
+pub(super) fn run(
+    piece: &Piece,
+    (program, library): (&Path, Option<&Path>),
+    stdout: Stdio,
+) -> Result<(Vec<u8>, f64)> {
     let mut command = Command::new(program);
+    command.envs(library.map(|library| ("LD_PRELOAD", library)));
     command.args(&piece.arguments).stdin(piece.stdin()?).stdout(stdout);
     // Else each run of a Python that was just built begins with compiling its library.
     command.env_remove("PYTHONDONTWRITEBYTECODE");
@@ -91,7 +119,10 @@ fn run(piece: &Piece, program: &Path, stdout: Stdio) -> Result<(Vec<u8>, f64)> {
 
 /// What old and new take in each round: old, new, new, old, and the other way in the next, so that
 /// what changes slowly weighs on both alike.
-fn in_turns(rounds: usize, mut run: impl FnMut(bool) -> Result<f64>) -> Result<Vec<(f64, f64)>> {
+pub(super) fn in_turns(
+    rounds: usize,
+    mut run: impl FnMut(bool) -> Result<f64>,
+) -> Result<Vec<(f64, f64)>> {
     let mut round = |begins_new: bool| {
         let mut seconds = (0.0, 0.0);
         for is_new in [begins_new, !begins_new, !begins_new, begins_new] {
