@@ -32,7 +32,7 @@ pub(crate) fn nothing(_: &Process, _: &mut Thread) -> Result<(), LiveError> {
 }
 
 /// So many at most are between their stop and their call.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 8;
 /// So long is waited for these, and those that have woken meanwhile wait as long.
 const PATIENCE: Duration = Duration::from_millis(4);
 /// A thread that is interrupted may make a few calls before it waits again.

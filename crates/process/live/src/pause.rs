@@ -87,6 +87,8 @@ const PATIENCE: (Duration, Duration) = (Duration::from_micros(800), Duration::fr
 const CROWD: usize = 40;
 /// Where more threads sleep they are parked.
 const FEW: usize = 40;
+/// Where processors are busy it takes more than one try to park nearly all.
+const PARKING_TRIES: usize = 6;
 /// So long is waited for the end of the thread that has traced parked threads.
 const TRACER_ENDS: Duration = Duration::from_secs(1);
 /// How long it is tried with only so much patience: on an overloaded machine, threads stop late.
@@ -323,9 +325,13 @@ impl<'a> Gathering<'a> {
     /// Parks sleeping threads; returns those that run.
     fn park(&mut self, sleeping: Vec<Tid>, each: &mut Each<'_>) -> Result<Vec<Tid>, Failure> {
         let mut stacks = Stacks::new(self.process);
-        let mut left = self.parking.park(self.process, &sleeping, each, &mut stacks)?;
-        if left.len() > FEW {
+        let mut left = sleeping;
+        for _ in 0..PARKING_TRIES {
+            let before = left.len();
             left = self.parking.park(self.process, &left, each, &mut stacks)?;
+            if left.len() <= FEW || left.len() >= before {
+                break;
+            }
         }
         self.take_stopped();
         match self.parking.sharing_child() {
@@ -461,6 +467,15 @@ impl Gathering<'_> {
         for (tid, since) in &self.stopped {
             let _ = ptrace::detach(*tid, 0);
             longest = longest.max(since.elapsed());
+        }
+        while self.has_parked()
+            && let Ok(Some((tid, settled))) = next_stop(None)
+        {
+            if matches!(settled, Settled::Stopped) {
+                let _ = ptrace::detach(tid, 0);
+                longest = longest.max(self.begun.elapsed());
+                self.asked.retain(|(other, _)| *other != tid);
+            }
         }
         let deadline = Instant::now() + within;
         let pid = self.process.pid();
