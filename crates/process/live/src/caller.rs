@@ -81,7 +81,9 @@ impl Process {
         let mut tries = 0;
         while made.results.len() < calls.len() && made.error.is_none() {
             let left = &calls[made.results.len()..];
-            match self.pause_in_thread(Who::One, &mut nothing, |paused| paused.make_calls(place, left)) {
+            match self
+                .pause_in_thread(Who::One, &mut nothing, |paused| paused.make_calls(place, left))
+            {
                 Ok(((results, error), stop)) => {
                     made.results.extend(results);
                     made.error = error;

@@ -2,9 +2,9 @@
 //!
 //! To stop a thread that sleeps it is woken, and needs a processor: a thousand take some tens of milliseconds, and the
 //! first of them waits for the last. So where many sleep, each is *parked* before the pause begins, a few at a time, while
-//! all others run: it is stopped and led back into its call, at whose end the kernel stops it (`PTRACE_SYSCALL`).
+//! all others run: it is stopped and sent into its call again, at whose end the kernel stops it (`PTRACE_SYSCALL`).
 //! Until then it runs no instruction of the program: what its registers and its stack hold stays, and is read ahead. One
-//! that wakes before the pause begins goes on at once; one that wakes in the pause stands still like the others.
+//! that wakes before the pause begins goes on at once; one that wakes in the pause waits for its end like the others.
 //!
 //! When the tracer ends, however that happens, parked threads are untraced and wait on. None of them is woken for that.
 
@@ -299,8 +299,10 @@ pub(crate) fn halt(thread: &mut Thread) -> io::Result<()> {
                 priority::pause(rounds);
             }
             Some(What::Exited { .. } | What::Killed { .. }) => break,
-            Some(What::Stopped { signal: SYSTEM_CALL, event: 0 })
-            | Some(What::Stopped { event: ptrace::EVENT_STOP, .. }) => {
+            Some(
+                What::Stopped { signal: SYSTEM_CALL, event: 0 }
+                | What::Stopped { event: ptrace::EVENT_STOP, .. },
+            ) => {
                 take_up_call_at_end(tid);
                 thread.registers = ptrace::registers(tid)?;
                 thread.is_parked = false;
