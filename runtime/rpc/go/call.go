@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,9 @@ type Call struct {
 	// Variables is what the hook variable_declaration made.
 	Variables any
 
-	over           atomic.Bool
+	// Whether anything is to be done at hooks.
+	hooked bool
+	over   atomic.Bool
 	// Receives under way, and the stream's end: which of the two is later reports the call, so that
 	// the last message is in it.
 	receiving atomic.Int32
@@ -41,6 +44,42 @@ type Call struct {
 
 type key struct{}
 
+// served is a server's call and the context of its handler, in one piece of memory.
+type served struct {
+	Call
+	inner inner
+}
+
+// inner is the context of a handler.
+type inner struct {
+	context.Context
+	call *Call
+}
+
+func (c *inner) Value(of any) any {
+	if _, ok := of.(key); ok {
+		return c.call
+	}
+	return c.Context.Value(of)
+}
+
+// asked has clients' calls that are over: with one question and one answer, and without code of anybody's own, nothing
+// else has seen them.
+var asked = sync.Pool{New: func() any { return new(Call) }}
+
+// release makes a client's call ready for the next one.
+func (c *Call) release() {
+	// Field by field: what is atomic is not copied.
+	c.Method = nil
+	c.over.Store(false)
+	c.sent.Store(0)
+	c.received.Store(0)
+	c.sentBytes.Store(0)
+	c.receivedBytes.Store(0)
+	c.words = [wordsMax]uint64{}
+	asked.Put(c)
+}
+
 // FromContext is the call that a context belongs to on its server; nil if there is none.
 func FromContext(ctx context.Context) *Call {
 	call, _ := ctx.Value(key{}).(*Call)
@@ -53,21 +92,23 @@ func (c *Call) Trace() (uint64, uint64) { return c.words[5], c.words[6] }
 // Span is the call's own id.
 func (c *Call) Span() uint64 { return c.words[7] }
 
-func begin(m *Method, isServer bool) *Call {
-	call := &Call{Method: m, isServer: isServer}
-	call.words[0] = sensor.TSC()
-	call.words[7] = rand.Uint64() | 1
+func (c *Call) begin(m *Method, isServer bool) {
+	c.Method, c.isServer, c.hooked = m, isServer, m.hooked()
+	c.words[0] = sensor.TSC()
+	c.words[7] = rand.Uint64() | 1
 	if m.Variables != nil {
-		call.Variables = m.Variables()
+		c.Variables = m.Variables()
 	}
-	return call
 }
+
+// hooked says whether anything is to be done at hooks.
+func (m *Method) hooked() bool { return m.Mode == Cflow || m.Hooks != nil }
 
 // enabled says whether a call of the method is to be followed.
 func (m *Method) enabled() bool { return calls.Enabled() }
 
-func beginClient(ctx context.Context, m *Method) (*Call, context.Context) {
-	call := begin(m, false)
+func beginClient(ctx context.Context, m *Method, call *Call) context.Context {
+	call.begin(m, false)
 	if outer := FromContext(ctx); outer != nil {
 		call.words[5], call.words[6], call.words[8] = outer.words[5], outer.words[6], outer.words[7]
 	} else {
@@ -78,11 +119,13 @@ func beginClient(ctx context.Context, m *Method) (*Call, context.Context) {
 		ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", id)
 	}
 	call.hook(BeforeCall)
-	return call, ctx
+	return ctx
 }
 
-func beginServer(ctx context.Context, m *Method) (*Call, context.Context) {
-	call := begin(m, true)
+func beginServer(ctx context.Context, m *Method) *served {
+	served := &served{}
+	call := &served.Call
+	call.begin(m, true)
 	if ids := metadata.ValueFromIncomingContext(ctx, "traceparent"); len(ids) > 0 {
 		var version, flags uint64
 		n, err := fmt.Sscanf(ids[0], "%02x-%016x%016x-%016x-%02x", &version, &call.words[5], &call.words[6], &call.words[8], &flags)
@@ -94,7 +137,8 @@ func beginServer(ctx context.Context, m *Method) (*Call, context.Context) {
 		call.words[5], call.words[6] = rand.Uint64(), rand.Uint64()
 	}
 	call.hook(BeforeDispatch)
-	return call, context.WithValue(ctx, key{}, call)
+	served.inner = inner{ctx, call}
+	return served
 }
 
 func (c *Call) what(code uint64, ended uint64) uint64 {
@@ -107,6 +151,12 @@ func (c *Call) what(code uint64, ended uint64) uint64 {
 
 // hook passes a hook: its event in the mode cflow, and code of one's own.
 func (c *Call) hook(number int) {
+	if c.hooked {
+		c.passed(number)
+	}
+}
+
+func (c *Call) passed(number int) {
 	if c.Method.Mode == Cflow {
 		calls.Commit(uint16(hookEvent+number), c.words[7], c.what(noStatus, 0), c.words[5], c.words[6], sensor.TSC())
 	}

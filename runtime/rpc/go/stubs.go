@@ -15,9 +15,21 @@ func Invoke(cc grpc.ClientConnInterface, ctx context.Context, m *Method, name st
 	if !m.enabled() {
 		return cc.Invoke(ctx, name, in, out, opts...)
 	}
-	call, ctx := beginClient(ctx, m)
-	// A panic of an interceptor goes on its way, and the call is over.
-	defer call.end(errDropped, raised)
+	var call *Call
+	seen := m.hooked() || m.Variables != nil
+	if seen {
+		call = new(Call)
+	} else {
+		call = asked.Get().(*Call)
+	}
+	ctx = beginClient(ctx, m, call)
+	defer func() {
+		// A panic of an interceptor goes on its way, and the call is over.
+		call.end(errDropped, raised)
+		if !seen {
+			call.release()
+		}
+	}()
 	call.message(in, true, true)
 	call.hook(BeforeReplyWait)
 	err := cc.Invoke(ctx, name, in, out, opts...)
@@ -36,7 +48,8 @@ func NewStream(cc grpc.ClientConnInterface, ctx context.Context, m *Method, desc
 	if !m.enabled() {
 		return cc.NewStream(ctx, desc, name, opts...)
 	}
-	call, ctx := beginClient(ctx, m)
+	call := new(Call)
+	ctx = beginClient(ctx, m, call)
 	// gRPC calls this once, when the stream is over: read to its end, failed, cancelled, or cut off.
 	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(call.finished))
 	stream, err := cc.NewStream(ctx, desc, name, opts...)
@@ -91,48 +104,84 @@ func (s *clientStream) RecvMsg(m any) error {
 	return err
 }
 
-// handlerType is what generated stubs have in their tables for unary methods.
-type handlerType = func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error)
-
-// Unary wraps the handler of a method with one question and one answer.
-func Unary(m *Method, handler handlerType) handlerType {
-	// Tables are made once, when the program starts: where sensors are off, nothing is in between.
+// Serve begins a call with one question and one answer at its server, and gives the context for the program's method: the
+// same one where sensors are off.
+//
+// A goroutine begins with a stack that gRPC's reading of a question just fills, and one that does not suffice is copied to a
+// larger place. So stubs call this in their handlers, and what it makes is in the context: not a word more is on the stack
+// while gRPC reads.
+//
+//go:noinline
+func Serve(ctx context.Context, m *Method) context.Context {
 	if !m.enabled() {
-		return handler
+		return ctx
 	}
-	return func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-		call, inner := beginServer(ctx, m)
+	return &beginServer(ctx, m).inner
+}
+
+// Reader is what reads the question, with hooks around.
+func Reader(ctx context.Context, dec func(any) error) func(any) error {
+	c, ok := ctx.(*inner)
+	if !ok || !c.call.hooked {
+		return dec
+	}
+	return func(into any) error {
+		c.call.hook(BeforeUnmarshal)
+		err := dec(into)
+		c.call.hook(AfterUnmarshal)
+		return err
+	}
+}
+
+// Unread ends a call whose question could not be read.
+//
+//go:noinline
+func Unread(ctx context.Context, err error) error {
+	if c, ok := ctx.(*inner); ok {
+		c.finish(err)
+	}
+	return err
+}
+
+// Read gives the interceptor around the program's method, which sees question and answer; the program's own, if sensors
+// are off.
+//
+//go:noinline
+func Read(ctx context.Context, interceptor grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	c, ok := ctx.(*inner)
+	if !ok {
+		return interceptor
+	}
+	return func(ctx context.Context, question any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (answer any, err error) {
 		// Only a panic leaves the call open.
-		defer call.end(errDropped, raised)
-		read := func(into any) error {
-			call.hook(BeforeUnmarshal)
-			err := dec(into)
-			call.hook(AfterUnmarshal)
-			if err == nil {
-				call.message(into, true, false)
-			}
-			return err
+		defer c.lost()
+		c.call.message(question, true, false)
+		if interceptor == nil {
+			answer, err = handler(ctx, question)
+		} else {
+			answer, err = interceptor(ctx, question, info, handler)
 		}
-		answer, err := handler(srv, inner, read, interceptor)
 		if err == nil {
-			call.hook(BeforeReplyOnly)
-			call.message(answer, false, true)
-			call.hook(AfterReplyOnly)
+			c.call.hook(BeforeReplyOnly)
+			c.call.message(answer, false, true)
+			c.call.hook(AfterReplyOnly)
 		}
-		call.answered(ctx, err)
+		c.finish(err)
 		return answer, err
 	}
 }
 
-// answered ends a call at its server: with the handler's status, unless no client waited for it any more.
-func (c *Call) answered(ctx context.Context, err error) {
-	switch gone := ctx.Err(); {
+func (c *inner) lost() { c.call.end(errDropped, raised) }
+
+// finish ends a call at its server: with the handler's status, unless no client waited for it any more.
+func (c *inner) finish(err error) {
+	switch gone := c.Context.Err(); {
 	case gone == nil:
-		c.end(err, finished)
+		c.call.end(err, finished)
 	case errors.Is(gone, context.DeadlineExceeded):
-		c.end(gone, deadline)
+		c.call.end(gone, deadline)
 	default:
-		c.end(gone, left)
+		c.call.end(gone, left)
 	}
 }
 
@@ -142,10 +191,10 @@ func Stream(m *Method, handler grpc.StreamHandler) grpc.StreamHandler {
 		return handler
 	}
 	return func(srv any, stream grpc.ServerStream) error {
-		call, ctx := beginServer(stream.Context(), m)
-		defer call.end(errDropped, raised)
-		err := handler(srv, &serverStream{stream, call, ctx})
-		call.answered(stream.Context(), err)
+		served := beginServer(stream.Context(), m)
+		defer served.inner.lost()
+		err := handler(srv, &serverStream{stream, &served.Call, &served.inner})
+		served.inner.finish(err)
 		return err
 	}
 }

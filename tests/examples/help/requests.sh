@@ -18,3 +18,15 @@ span front 3 0 6 > front.json
 span cart 2 1 5 > cart.json
 cp -r nginx.fettle after.fettle
 fettle schema show queues > mine.fettle-schema
+cat > calls.jsonl <<'J'
+{"event":1,"ns_per_tick":1.0,"pid":10,"sensor":"rpc.calls","thread":10,"ticks":9000,"time_ns":1700000000000009000,"type":"event","version":1,"words":[1000,9293336749163937808,1,5,7,1,2,77,0]}
+{"event":1,"ns_per_tick":1.0,"pid":20,"sensor":"rpc.calls","thread":20,"ticks":8000,"time_ns":1700000000000008000,"type":"event","version":1,"words":[3000,9293336749163937809,4294967296,7,5,3,4,78,0]}
+J
+echo '{"fettle_calls":1,"services":[{"name":"shop.Shop","methods":[{"name":"Buy"}]}]}' > shop.fettle-calls
+cat > shop.fettle-schema <<'S'
+event rpc_begin(trace: text, span: text, method: text, optional candidates: i64, optional likely: i64)
+event rpc_end(trace: text, span: text)
+timeline call(trace: text, span: text)
+on rpc_begin { start call(trace, span)  choice likely among candidates  seed method }
+on rpc_end { stop call(trace, span) }
+S

@@ -80,6 +80,11 @@ impl Programs {
         command(&words, &self.folder)
     }
 
+    /// What the numbers in the events of Go's stubs mean: a file of names.
+    pub fn names(&self) -> PathBuf {
+        self.folder.join("pb/matrix.fettle-calls")
+    }
+
     /// What prints the CPU time of a call in nanoseconds, and is given how many to make.
     pub fn bench(&self) -> Command {
         command(&self.bench, &self.folder)

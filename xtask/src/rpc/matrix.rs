@@ -60,6 +60,7 @@ const TONIC: [(&str, u64); 3] = [("deadline", CANCELLED), ("cut", UNKNOWN), ("ki
 #[derive(Clone, Debug)]
 pub(super) struct Report {
     pub tag: String,
+    pub begin_ns: u64,
     method: u64,
     pub server: bool,
     pub status: u64,
@@ -141,9 +142,18 @@ fn drive(programs: &Programs, sensors: &Path) -> Result<()> {
 
 /// What both sides reported.
 pub(super) fn reports(fettle: &Path, sensors: &Path) -> Result<Vec<Report>> {
+    reports_of(&events(fettle, sensors)?)
+}
+
+/// The events as `fettle sensors read` writes them.
+pub(super) fn events(fettle: &Path, sensors: &Path) -> Result<String> {
     let mut read = Command::new(fettle);
     read.args(["sensors", "--directory"]).arg(sensors).args(["read", "rpc.calls", "--json"]);
-    let text = proc::output_of(read.current_dir(repo::root()))?;
+    proc::output_of(read.current_dir(repo::root()))
+}
+
+/// What such events say.
+pub(super) fn reports_of(text: &str) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
     for line in text.lines() {
         let value: Value = serde_json::from_str(line)?;
@@ -155,10 +165,12 @@ pub(super) fn reports(fettle: &Path, sensors: &Path) -> Result<Vec<Report>> {
         }
         let words = value["words"].as_array().context("an event has no words")?;
         let word = |at: usize| words.get(at).and_then(Value::as_u64).unwrap_or(0);
-        let bytes: Vec<u8> = (9..13).flat_map(|at| word(at).to_le_bytes()).collect();
-        let tag = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
+        let tag = tag(words);
+        let ticks = value["ticks"].as_u64().unwrap_or(0).wrapping_sub(word(0));
+        let took_ns = ticks as i64 as f64 * value["ns_per_tick"].as_f64().unwrap_or(0.0);
         reports.push(Report {
             tag,
+            begin_ns: value["time_ns"].as_u64().unwrap_or(0).saturating_sub(took_ns as u64),
             method: word(1) >> 16 & 0xffff,
             server: word(1) & 1 != 0,
             status: word(1) >> 8 & 0xff,
@@ -169,6 +181,13 @@ pub(super) fn reports(fettle: &Path, sensors: &Path) -> Result<Vec<Report>> {
         });
     }
     Ok(reports)
+}
+
+/// The field `tag` of an event's words.
+pub(super) fn tag(words: &[Value]) -> String {
+    let word = |at: usize| words.get(at).and_then(Value::as_u64).unwrap_or(0);
+    let bytes: Vec<u8> = (9..13).flat_map(|at| word(at).to_le_bytes()).collect();
+    String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
 }
 
 fn judge(reports: &[Report], language: Language) -> Vec<Vec<Cell>> {

@@ -1,10 +1,12 @@
 //! `cargo xtask rpc`: real gRPC programs with stubs of `protoc-gen-fettle`, and whether each of their calls is
 //! reported once, with the right end, however it ends.
 
+mod blind;
 mod chain;
 pub mod language;
 mod matrix;
 mod proxy;
+mod trees;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +14,7 @@ use std::process::Command;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
+use chain::Ids;
 use language::Missing;
 pub use language::{Language, Stubs};
 
@@ -29,6 +32,12 @@ pub struct Options {
     /// Run a chain of servers in all languages instead, with so many calls of the first
     #[arg(long, value_name = "CALLS")]
     chain: Option<u32>,
+    /// Calls of the chain carry no ids: `fettle import --without-ids` has to find what belongs together
+    #[arg(long, requires = "chain")]
+    without_ids: bool,
+    /// With the kernel's events beside, which need root
+    #[arg(long, requires = "without_ids")]
+    kernel: bool,
     /// The fettle to test [default: built from this tree]
     #[arg(long, value_name = "FILE")]
     fettle: Option<PathBuf>,
@@ -52,6 +61,8 @@ impl Options {
             languages: Vec::new(),
             mode: "performance".to_owned(),
             chain: None,
+            without_ids: false,
+            kernel: false,
             fettle: Some(binary.to_owned()),
         }
     }
@@ -65,9 +76,15 @@ pub fn run(options: &Options) -> Result<Score> {
     };
     let plugin = plugin()?;
     if let Some(roots) = options.chain {
-        let stubs = Stubs::Woven(format!("mode={},id=traceparent", options.mode));
+        let id = if options.without_ids { "none" } else { "traceparent" };
+        let stubs = Stubs::Woven(format!("mode={},id={id}", options.mode));
         let build = |language: Language| language.build(&plugin, &stubs);
-        let (right, all) = chain::run(&build, &binary, roots)?;
+        let ids = match (options.without_ids, options.kernel) {
+            (false, _) => Ids::Sent,
+            (true, false) => Ids::None,
+            (true, true) => Ids::Kernel,
+        };
+        let (right, all) = chain::run(&build, &binary, roots, ids)?;
         return Ok(Score { passed: right, failed: all - right, ..Score::default() });
     }
     let languages = match options.languages.is_empty() {

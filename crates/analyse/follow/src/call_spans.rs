@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use fettle_abi::rpc::STATUS;
-use fettle_requests::Strings;
+use fettle_requests::{CERTAIN, Certainty, Strings};
 use fettle_trace::{EventKind, Trace};
 use serde_json::{Value, json};
 
@@ -13,6 +13,8 @@ use crate::error::{Error, Result};
 
 /// Fields of an event that begins a call, in this order.
 const BEGIN: [&str; 4] = ["trace", "span", "parent", "side"];
+/// Those that it has if the call's parent was found without an id.
+const FOUND: [&str; 2] = ["candidates", "likely"];
 /// Of one that ends a call.
 const END: [&str; 9] =
     ["trace", "span", "side", "method", "status", "ended", "sent", "received", "pid"];
@@ -29,11 +31,15 @@ const SERVER_FAULTS: [&str; 6] =
 /// [`Error::Output`] if `out` fails, a closed pipe included; those of reading the trace.
 pub fn export_calls(trace: &Trace, out: &mut dyn Write) -> Result<Option<u64>> {
     let (mut stream, _) = trace.events(&mut |kind| match kind.name.as_str() {
-        "rpc_begin" => places(kind, &BEGIN),
+        "rpc_begin" => places(kind, &BEGIN).map(|mut begin| {
+            begin.extend(places(kind, &FOUND).unwrap_or_default());
+            begin
+        }),
         "rpc_end" => places(kind, &END),
         _ => None,
     })?;
     let kinds: Vec<bool> = stream.kinds().map(|kind| kind.name == "rpc_end").collect();
+    let found: Vec<bool> = stream.kinds().map(|kind| places(kind, &FOUND).is_some()).collect();
     if kinds.len() < 2 {
         return Ok(None);
     }
@@ -42,21 +48,25 @@ pub fn export_calls(trace: &Trace, out: &mut dyn Write) -> Result<Option<u64>> {
     let names: HashMap<u64, &str> = names.collect();
     let unix_ns = trace.manifest().start_unix_ns;
     let mut strings = Strings::default();
-    // By trace, span and side: the parent's span, and the beginning.
-    let mut open: HashMap<[u64; 3], (u64, u64)> = HashMap::new();
+    // By trace, span and side: the parent's span, the beginning, and how certain the parent is.
+    let mut open: HashMap<[u64; 3], (u64, u64, Certainty)> = HashMap::new();
     let mut written = 0;
     while let Some(run) = stream.next(u64::MAX, &mut |text| strings.code(text))? {
         for (row, time_ns) in run.times_ns().iter().enumerate() {
             let value = |place: usize| run.values(place)[row];
             if !kinds[run.kind] {
                 let [trace, span, parent, side] = [0, 1, 2, 3].map(value);
-                open.insert([trace, span, side], (parent, *time_ns));
+                let certainty = match found[run.kind] {
+                    true => Certainty::new(value(4), value(5)),
+                    false => Certainty::Seen,
+                };
+                open.insert([trace, span, side], (parent, *time_ns, certainty));
                 continue;
             }
             let [trace, span, side, method, status, ended, sent, received, pid] =
                 [0, 1, 2, 3, 4, 5, 6, 7, 8].map(value);
             let begun = open.remove(&[trace, span, side]);
-            let (parent, begin_ns) = begun.unwrap_or((0, *time_ns));
+            let (parent, begin_ns, certainty) = begun.unwrap_or((0, *time_ns, Certainty::Seen));
             let text = |code: u64| text(&strings, code);
             let call = Call {
                 trace: text(trace),
@@ -70,6 +80,7 @@ pub fn export_calls(trace: &Trace, out: &mut dyn Write) -> Result<Option<u64>> {
                 times_ns: [begin_ns, *time_ns].map(|ns| unix_ns.saturating_add(ns)),
                 pid,
                 process: names.get(&pid).copied().filter(|name| !name.is_empty()),
+                certainty,
             };
             writeln!(out, "{}", call.request()).map_err(Error::Output)?;
             written += 1;
@@ -103,6 +114,8 @@ struct Call<'a> {
     times_ns: [u64; 2],
     pid: u64,
     process: Option<&'a str>,
+    /// Of its parent.
+    certainty: Certainty,
 }
 
 impl Call<'_> {
@@ -120,6 +133,15 @@ impl Call<'_> {
             number("fettle.messages_sent", self.messages[0]),
             number("fettle.messages_received", self.messages[1]),
         ];
+        // As on spans of requests: what an id says needs no word.
+        if self.certainty != Certainty::Seen {
+            attributes.push(text("fettle.certainty", self.certainty.name()));
+        }
+        if self.certainty.is_choice() {
+            let likely = f64::from(self.certainty.likely()) / f64::from(CERTAIN);
+            attributes.push(json!({ "key": "fettle.likely", "value": { "doubleValue": likely } }));
+            attributes.push(number("fettle.candidates", self.certainty.candidates().into()));
+        }
         let code = STATUS.iter().position(|name| *name == self.status);
         attributes.extend(code.map(|code| number("rpc.grpc.status_code", code as u64)));
         // A server that answers "not found" does what it should; its client did not get what it asked for.

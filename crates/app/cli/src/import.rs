@@ -33,7 +33,8 @@ pub struct ImportArgs {
     /// Their format
     #[arg(long, value_enum, default_value = "auto")]
     format: FormatArg,
-    /// Drop the ids of spans, and reconstruct traces from times and names: docs/user/spans.md
+    /// Drop the ids of spans, and reconstruct traces from times and names: docs/user/spans.md. Of traced stubs' calls,
+    /// put together those that carried no id: docs/user/rpc.md
     #[arg(long)]
     without_ids: bool,
     /// Write JSON with a version field

@@ -59,7 +59,8 @@ pub enum Error {
     },
     /// What has to be spans is something else.
     #[error(
-        "{} has no spans of OpenTelemetry's, Jaeger's or Zipkin's, which is what traces without ids are made of",
+        "{} has no spans of OpenTelemetry's, Jaeger's or Zipkin's and no calls of traced stubs, which is what traces \
+         without ids are made of",
         path.display()
     )]
     NoSpans {

@@ -57,7 +57,8 @@ pub struct Import {
     pub output: PathBuf,
     /// Their format, if it is not to be found out.
     pub format: Option<Format>,
-    /// The inputs are spans, whose ids are dropped: traces are reconstructed from times and names.
+    /// The inputs are spans, whose ids are dropped, or calls that stubs reported, without ids: traces are
+    /// reconstructed from times, names, and what calls say of themselves.
     pub without_ids: bool,
 }
 
@@ -79,9 +80,7 @@ pub fn import(import: &Import, stop: &dyn Fn() -> bool) -> Result<Imported> {
     let mut formats = Vec::new();
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     if import.without_ids {
-        let (moments, found) = spans::without_ids::open(&import.inputs, import.format)?;
-        formats = found;
-        sources.push(Box::new(moments));
+        formats = open_without_ids(import, &mut sources)?;
     } else {
         let (names, inputs) = calls::names_of(&import.inputs)?;
         for input in &inputs {
@@ -123,6 +122,34 @@ pub fn import(import: &Import, stop: &dyn Fn() -> bool) -> Result<Imported> {
             Err(error)
         }
     }
+}
+
+/// Opens inputs that are put together by what they say beside ids; gives the format of each.
+fn open_without_ids(import: &Import, sources: &mut Vec<Box<dyn Source>>) -> Result<Vec<Format>> {
+    let (names, inputs) = calls::names_of(&import.inputs)?;
+    let (traces, inputs): (Vec<PathBuf>, Vec<PathBuf>) =
+        inputs.into_iter().partition(|input| calls::wires::is_trace(input));
+    let (mut reported, mut spans, mut formats) = (Vec::new(), Vec::new(), Vec::new());
+    for input in inputs {
+        match import.format.map_or_else(|| detect(&input), Ok)? {
+            Format::Calls => reported.push(input),
+            _ => spans.push(input),
+        }
+    }
+    if let (Some(trace), true) = (traces.first(), reported.is_empty()) {
+        // It says why a trace is no input.
+        detect(trace)?;
+    }
+    if !reported.is_empty() {
+        formats.resize(reported.len(), Format::Calls);
+        sources.push(Box::new(calls::open_without_ids(&reported, &traces, &names)?));
+    }
+    if !spans.is_empty() {
+        let (moments, found) = spans::without_ids::open(&spans, import.format)?;
+        formats.extend(found);
+        sources.push(Box::new(moments));
+    }
+    Ok(formats)
 }
 
 /// What sources without any event left out, as the rest of a sentence.

@@ -19,6 +19,7 @@
 
 mod delay;
 mod model;
+mod pairs;
 mod place;
 mod plan;
 mod random;
@@ -28,5 +29,5 @@ mod solve;
 mod span;
 mod state;
 
-pub use plan::{How, reconstruct, reconstruct_by};
+pub use plan::{How, reconstruct, reconstruct_by, sides};
 pub use span::{Link, Reconstruction, Side, Span};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::pairs::{rule_out, sweep, tightest};
 use crate::place::{Chosen, Item, NONE, Place};
 use crate::simple;
 use crate::solve::solve;
@@ -48,15 +49,7 @@ pub fn reconstruct_by(spans: &[Span], how: How) -> Reconstruction {
     for draft in plan.places() {
         let time = |number: u32| {
             let span = spans.get(number as usize).copied().unwrap_or_default();
-            let at = |ns: u64| ns.saturating_sub(first).min(LONGEST_NS) as i64;
-            let begin = at(span.begin_ns);
-            Item {
-                begin,
-                end: at(span.end_ns).max(begin),
-                class: 0,
-                thread: span.thread.unwrap_or(0),
-                connection: if draft.joins { span.connection.unwrap_or(0) } else { 0 },
-            }
+            item(&span, first, draft.joins)
         };
         let (draft, place) = draft.sorted(&time);
         let chosen = match how {
@@ -73,6 +66,62 @@ pub fn reconstruct_by(spans: &[Span], how: How) -> Reconstruction {
     nest(spans, &mut made.links);
     unroll(&mut made.links);
     made
+}
+
+/// Which call of those that processes made each of those is that processes were asked, where it is known what each
+/// process did in itself. Links are in the order of `asked`; parents are places in `asking`. Calls of one name are
+/// on both sides; which process asks which shows in the times.
+pub fn sides(asking: &[Span], asked: &[Span]) -> Vec<Link> {
+    let all = || asking.iter().chain(asked);
+    let first = all().map(|span| span.begin_ns).min().unwrap_or(0);
+    let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+    let mut by_name: BTreeMap<u32, Draft> = BTreeMap::new();
+    for (at, span) in all().enumerate() {
+        let draft = by_name.entry(span.name).or_default();
+        // Classes are processes; the second part says that no pair of them is ruled out.
+        let (members, other) = match at < asking.len() {
+            true => (&mut draft.questions, u32::MAX),
+            false => (&mut draft.calls, 0),
+        };
+        members.push(Member { span: number(at), class: (span.process.into(), other) });
+    }
+    let item = |number: u32| {
+        let at = number as usize;
+        let span = asking.get(at).or_else(|| asked.get(at - asking.len()));
+        item(&span.copied().unwrap_or_default(), first, true)
+    };
+    let mut links = vec![Link { likely: 1.0, ..Link::default() }; asked.len()];
+    for (_, draft) in by_name {
+        if draft.questions.is_empty() || draft.calls.is_empty() {
+            continue;
+        }
+        let draft = Draft { joins: true, across: true, ..draft };
+        let (draft, mut place) = draft.sorted(&item);
+        place.allowed.fill(true);
+        place.late_ns = late_of_tightest_ns(&place);
+        rule_out(&mut place);
+        let chosen = solve(&place);
+        for (member, chosen) in draft.calls.iter().zip(chosen) {
+            let at = (member.span as usize).checked_sub(asking.len());
+            if let Some(link) = at.and_then(|at| links.get_mut(at)) {
+                *link = draft.link(chosen);
+            }
+        }
+    }
+    links
+}
+
+/// A span as places have it.
+fn item(span: &Span, first_ns: u64, with_connection: bool) -> Item {
+    let at = |ns: u64| ns.saturating_sub(first_ns).min(LONGEST_NS) as i64;
+    let begin = at(span.begin_ns);
+    Item {
+        begin,
+        end: at(span.end_ns).max(begin),
+        class: 0,
+        thread: span.thread.unwrap_or(0),
+        connection: if with_connection { span.connection.unwrap_or(0) } else { 0 },
+    }
 }
 
 /// A span with what makes it alike others.
@@ -201,6 +250,20 @@ fn late_ns(place: &Place) -> i64 {
             open.iter().rev().take(LOOK_AT).map(|question| (call.end - question.end).max(0)).min();
         late.extend(by);
     }
+    late.sort_unstable();
+    let most = late.get(late.len().saturating_sub(1 + late.len() / 500)).copied().unwrap_or(0);
+    (most * 2).min(LATE_MOST_NS)
+}
+
+/// As [`late_ns`], where questions of those that asked for those that asked are open, too, and are longer than any
+/// call: by the question of each call that is no longer than it has to be.
+fn late_of_tightest_ns(place: &Place) -> i64 {
+    let mut late: Vec<i64> = Vec::new();
+    sweep(place, |open, call| {
+        if late.len() < LOOK {
+            late.extend(tightest(open, call).map(|question| (call.end - question.end).max(0)));
+        }
+    });
     late.sort_unstable();
     let most = late.get(late.len().saturating_sub(1 + late.len() / 500)).copied().unwrap_or(0);
     (most * 2).min(LATE_MOST_NS)

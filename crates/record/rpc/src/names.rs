@@ -1,6 +1,6 @@
 //! The names file: which service, method and field the numbers in events mean.
 //!
-//! `fettle import` reads it beside the events (`crates/data/import/src/calls.rs`).
+//! `fettle import` reads it beside the events (`crates/data/import/src/calls`).
 
 use serde_json::{Value, json};
 

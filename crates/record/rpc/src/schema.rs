@@ -6,7 +6,7 @@ use crate::model::File;
 
 /// What every schema of calls says: events of calls, and how they make requests.
 const CALLS: &str = "\
-event rpc_begin(trace: text, span: text, parent: text, side: text, method: text)
+event rpc_begin(trace: text, span: text, parent: text, side: text, method: text, optional candidates: i64, optional likely: i64)
 event rpc_end(trace: text, span: text, side: text, method: text, status: text, ended: text)
 
 timeline trace(trace: text)
@@ -18,11 +18,13 @@ on rpc_begin where parent == \"\" {
   start trace(trace) after nothing
   start root(trace, span)
   start call(trace, span)
+  choice likely among candidates
   seed method
 }
 on rpc_begin {
   start trace(trace) after nothing
   start call(trace, span)
+  choice likely among candidates
   seed method
 }
 on rpc_end {

@@ -25,6 +25,7 @@ use crate::requests::tables::Form;
   fettle requests nginx.fettle --python slow.py -- 20
   fettle requests nginx.fettle --json
   fettle requests --without-ids front.json cart.json      spans that have no ids
+  fettle requests --without-ids calls.jsonl shop.fettle-calls --schema shop.fettle-schema
 
 What a request is, a schema says: `fettle schema list`, docs/user/schemas.md.
 
@@ -34,7 +35,8 @@ pub struct RequestsArgs {
     /// Trace folder [default: the newest *.fettle in this folder]
     pub(crate) trace: Option<PathBuf>,
     /// Reconstruct requests from spans whose ids are missing, or dropped: files of OpenTelemetry, Jaeger or Zipkin,
-    /// all of one system. `fettle import --without-ids` keeps what comes of it as a trace
+    /// all of one system; or from calls of traced stubs, with their names files. `fettle import --without-ids` keeps
+    /// what comes of it as a trace
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["trace", "follow"])]
     pub(crate) without_ids: Vec<PathBuf>,
     /// What a request is: a shipped schema's name, or a file [default: what suits the trace]

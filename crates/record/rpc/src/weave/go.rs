@@ -83,19 +83,51 @@ fn weave_method(
             &format!("fettle.Invoke(c.cc, ctx, {variable}, {full}, "),
         )?;
     }
-    let handler = format!("_{of}_{name}_Handler,");
-    let at = text.find(0, &handler)?;
-    let wrap = if streams { "Stream" } else { "Unary" };
-    text.text.replace_range(
-        at..at + handler.len(),
-        &format!("fettle.{wrap}({variable}, _{of}_{name}_Handler),"),
-    );
+    if streams {
+        let handler = format!("_{of}_{name}_Handler,");
+        let at = text.find(0, &handler)?;
+        text.text.replace_range(
+            at..at + handler.len(),
+            &format!("fettle.Stream({variable}, _{of}_{name}_Handler),"),
+        );
+    } else {
+        handler(text, &format!("_{of}_{name}_Handler"), &types, &variable, job)?;
+    }
     if job.wants_components() {
         let context = if streams { "stream.Context()" } else { "ctx" };
         let call = format!("return srv.({of}Server).{name}(");
         text.replace_all(&call, &format!("defer fettle.Component({context})()\n\t\t{call}"))?;
     }
     Ok(types)
+}
+
+/// Puts a call's beginning and what sees its messages into the handler of a method without streams.
+fn handler(
+    text: &mut Text,
+    handler: &str,
+    types: &Types,
+    variable: &str,
+    job: &Job<'_>,
+) -> Result<()> {
+    let start = text.find(0, &format!("func {handler}(srv "))?;
+    let read = format!("\tin := new({})\n\tif err := dec(in); err != nil {{\n", types.request);
+    let reads = text.find(start, &read)?;
+    let fails = "\t\treturn nil, err\n\t}\n\tif interceptor == nil {\n";
+    let fails_at = reads + read.len();
+    if !text.text[fails_at..].starts_with(fails) {
+        let problem = format!("behind `dec(in)` there should be `{}`", fails.trim());
+        return Err(text.unknown(fails_at, problem));
+    }
+    let reader = match job.mode == Mode::Cflow || job.hooks.moments().next().is_some() {
+        true => "\tdec = fettle.Reader(ctx, dec)\n",
+        false => "",
+    };
+    let woven = format!(
+        "\tctx = fettle.Serve(ctx, {variable})\n{reader}{read}\t\treturn nil, fettle.Unread(ctx, err)\n\t}}\n\t\
+         interceptor = fettle.Read(ctx, interceptor)\n\tif interceptor == nil {{\n"
+    );
+    text.text.replace_range(reads..fails_at + fails.len(), &woven);
+    Ok(())
 }
 
 /// Types as the client's method names them.

@@ -3,8 +3,15 @@
 //!
 //! A call is one event, committed at its end; it becomes `rpc_begin` and `rpc_end`, and an event of the
 //! method with the fields that are marked in the service's description. Hooks become `rpc_hook`.
+//!
+//! A server's call that no id joins to its client's begins a trace of its own. `join` looks for the client's by
+//! what both sides say of the call.
 
-use std::collections::HashMap;
+mod call;
+mod join;
+mod names;
+pub mod wires;
+
 use std::path::{Path, PathBuf};
 
 use fettle_abi::rpc;
@@ -15,10 +22,10 @@ use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::sink::{At, Sink, field_name, number_apart, task_fields};
 use crate::source::{Context, Source};
-use crate::spans::values;
-
-/// Version of names files.
-const VERSION: u64 = 1;
+use crate::spans::Found;
+use call::Call;
+pub use names::Names;
+use names::{Kind, Method, Named};
 
 /// Names of the hooks, by number.
 const HOOKS: [&str; 17] = [
@@ -40,87 +47,6 @@ const HOOKS: [&str; 17] = [
     "before_marshal",
     "after_marshal",
 ];
-
-/// What a field of a method holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Unsigned,
-    Signed,
-    Float,
-    Text,
-}
-
-#[derive(Clone, Debug)]
-struct Named {
-    name: String,
-    kind: Kind,
-    word: usize,
-}
-
-#[derive(Clone, Debug)]
-struct Method {
-    /// `service/method`.
-    name: String,
-    /// The event with its fields.
-    event: String,
-    fields: Vec<Named>,
-}
-
-/// What numbers in events mean.
-#[derive(Clone, Debug, Default)]
-pub struct Names {
-    methods: HashMap<(u32, u16), Method>,
-}
-
-impl Names {
-    /// Adds those of a file.
-    pub fn read(&mut self, path: &Path) -> Result<()> {
-        let (files, _) = values(path)?;
-        let bad = |problem: &str| Err(Error::at_line(path, 1, problem));
-        for file in &files {
-            if file["fettle_calls"].as_u64() != Some(VERSION) {
-                return bad("it is no names file of this version (fettle_calls: 1)");
-            }
-            for service in file["services"].as_array().into_iter().flatten() {
-                let Some(name) = service["name"].as_str() else {
-                    return bad("a service has no name");
-                };
-                let number = rpc::service_number(name);
-                let methods = service["methods"].as_array().into_iter().flatten();
-                for (place, method) in methods.enumerate().take(1 << 16) {
-                    let Some(method) = method_of(name, method) else {
-                        return bad("a method, or a field of it, is not as it should be");
-                    };
-                    self.methods.insert((number, place as u16), method);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn method_of(service: &str, method: &Json) -> Option<Method> {
-    let name = method["name"].as_str()?;
-    let mut fields = Vec::new();
-    // A cell has room for fewer.
-    for field in method["fields"].as_array().into_iter().flatten().take(rpc::FIELD_WORDS) {
-        let kind = match field["type"].as_str()? {
-            "u64" => Kind::Unsigned,
-            "i64" => Kind::Signed,
-            "f64" => Kind::Float,
-            "text" => Kind::Text,
-            _ => return None,
-        };
-        let word = usize::try_from(field["word"].as_u64()?).ok()?;
-        fields.push(Named { name: field["name"].as_str()?.to_owned(), kind, word });
-    }
-    let event: String = format!("{service}_{name}")
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .take(64)
-        .collect();
-    Some(Method { name: format!("{service}/{name}"), event, fields })
-}
 
 /// A beginning, an end, or a hook.
 #[derive(Debug)]
@@ -145,35 +71,117 @@ pub struct Calls {
     moments: std::vec::IntoIter<Moment>,
     next: Option<Moment>,
     losses: Vec<(&'static str, u64)>,
+    notes: Vec<String>,
 }
 
 /// Reads a file of events.
 pub fn open(path: &Path, names: &Names) -> Result<Calls> {
-    let mut calls = Reader { names, moments: Vec::new(), nameless: 0, unclear: 0, lost: 0 };
-    let mut lines = Lines::open(path)?;
-    while lines.advance()? {
-        calls.line(lines.text());
+    let mut calls = Reader::new(names);
+    calls.read(path)?;
+    calls.notes.extend(join::note_of_loose(&calls.calls));
+    Ok(calls.finish())
+}
+
+/// Reads files of events of one system, and puts calls together that no id joins; `traces` are recordings of the
+/// kernel's events meanwhile.
+pub fn open_without_ids(paths: &[PathBuf], traces: &[PathBuf], names: &Names) -> Result<Calls> {
+    let mut calls = Reader::new(names);
+    for path in paths {
+        calls.read(path)?;
+        calls.file += 1;
     }
+    let mut seen = Vec::new();
+    for trace in traces {
+        if calls.file > 1 {
+            let hint =
+                "a recording of the kernel's goes with one file of calls, of the same machine";
+            return Err(Error::Unknown { path: trace.clone(), hint });
+        }
+        seen.extend(wires::read(trace, names)?);
+    }
+    if !traces.is_empty() {
+        calls.notes.push(format!("the kernel saw both ends of {} calls", seen.len()));
+    }
+    calls.join(&seen);
     Ok(calls.finish())
 }
 
 /// Reads text as a file of events, for fuzzing.
 pub fn read_all(text: &str) {
     let names = Names::default();
-    let mut calls = Reader { names: &names, moments: Vec::new(), nameless: 0, unclear: 0, lost: 0 };
-    text.lines().for_each(|line| calls.line(line));
-    drop(calls.finish());
+    for joins in [false, true] {
+        let mut calls = Reader::new(&names);
+        text.lines().for_each(|line| calls.line(line));
+        if joins {
+            calls.join(&[]);
+        }
+        drop(calls.finish());
+    }
+}
+
+/// A hook that was passed.
+#[derive(Debug)]
+struct Hook {
+    time_ns: u64,
+    pid: u32,
+    tid: u32,
+    what: rpc::What,
+    trace: [u64; 2],
+    span: u64,
+    name: &'static str,
 }
 
 struct Reader<'a> {
     names: &'a Names,
+    calls: Vec<Call>,
+    hooks: Vec<Hook>,
+    /// The number of the file that is read.
+    file: u32,
     moments: Vec<Moment>,
     nameless: u64,
     unclear: u64,
     lost: u64,
+    notes: Vec<String>,
+    /// Calls say how their parents were found.
+    joins: bool,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(names: &'a Names) -> Reader<'a> {
+        Reader {
+            names,
+            calls: Vec::new(),
+            hooks: Vec::new(),
+            file: 0,
+            moments: Vec::new(),
+            nameless: 0,
+            unclear: 0,
+            lost: 0,
+            notes: Vec::new(),
+            joins: false,
+        }
+    }
+
+    fn read(&mut self, path: &Path) -> Result<()> {
+        let mut lines = Lines::open(path)?;
+        while lines.advance()? {
+            self.line(lines.text());
+        }
+        Ok(())
+    }
+
+    /// Looks for the client's calls that servers' calls without an id belong to.
+    fn join(&mut self, wires: &[wires::Wire]) {
+        self.joins = true;
+        let joined = join::join(&mut self.calls, wires);
+        self.notes.extend(joined.note());
+        for hook in &mut self.hooks {
+            if let Some(trace) = joined.traces.get(&hook.trace) {
+                hook.trace = *trace;
+            }
+        }
+    }
+
     fn line(&mut self, line: &str) {
         let Ok(value) = &serde_json::from_str::<Json>(line) else {
             self.unclear += u64::from(!line.trim().is_empty());
@@ -218,15 +226,40 @@ impl Reader<'_> {
     }
 
     fn hook(&mut self, time_ns: u64, pid: u32, tid: u32, words: &[u64], hook: usize) -> Option<()> {
-        let [span, what, trace, rest, ..] = *words else { return None };
-        let method = self.method(rpc::What::from_word(what));
-        let fields = vec![
-            ("trace".to_owned(), Owned::Text(trace_text(trace, rest))),
-            ("span".to_owned(), Owned::Text(span_text(span))),
-            ("method".to_owned(), Owned::Text(method.name)),
-            ("hook".to_owned(), Owned::Text(HOOKS.get(hook)?.to_string())),
-        ];
-        self.moments.push(Moment { time_ns, pid, tid, event: "rpc_hook".to_owned(), fields });
+        let [span, what, high, low, ..] = *words else { return None };
+        let what = rpc::What::from_word(what);
+        let name = HOOKS.get(hook)?;
+        self.hooks.push(Hook { time_ns, pid, tid, what, trace: [high, low], span, name });
+        Some(())
+    }
+
+    fn call(
+        &mut self,
+        began_ns: u64,
+        time_ns: u64,
+        pid: u32,
+        tid: u32,
+        words: &[u64],
+    ) -> Option<()> {
+        let (head, values) = words.split_first_chunk::<{ rpc::FIELDS }>()?;
+        let [_, what, counts, sent_bytes, received_bytes, high, low, span, parent] = *head;
+        self.calls.push(Call {
+            began_ns,
+            // Events of different kinds have no order at one time: the fields come between begin and end.
+            time_ns: time_ns.max(began_ns.saturating_add(2)),
+            file: self.file,
+            pid,
+            tid,
+            what: rpc::What::from_word(what),
+            counts,
+            sent_bytes,
+            received_bytes,
+            trace: [high, low],
+            span,
+            parent,
+            values: values.to_vec(),
+            found: None,
+        });
         Some(())
     }
 
@@ -242,56 +275,64 @@ impl Reader<'_> {
         }
     }
 
-    fn call(
-        &mut self,
-        began_ns: u64,
-        time_ns: u64,
-        pid: u32,
-        tid: u32,
-        words: &[u64],
-    ) -> Option<()> {
-        let (head, values) = words.split_first_chunk::<{ rpc::FIELDS }>()?;
-        let [_, what, counts, sent_bytes, received_bytes, high, low, span, parent] = *head;
-        let what = rpc::What::from_word(what);
-        let method = self.method(what);
-        // Events of different kinds have no order at one time: the fields come between begin and end.
-        let time_ns = time_ns.max(began_ns.saturating_add(2));
-        let fields_ns = time_ns - 1;
-        let text = |name: &str, text: String| (name.to_owned(), Owned::Text(text));
-        let number = |name: &str, number: u64| (name.to_owned(), Owned::Unsigned(number));
-        let side = if what.flags & rpc::SERVER != 0 { "server" } else { "client" };
-        let status = rpc::STATUS.get(usize::from(what.status)).copied().unwrap_or("");
-        let ended = rpc::ENDED.get(usize::from(what.ended)).copied().unwrap_or(rpc::ENDED[0]);
-        let ids = || vec![text("trace", trace_text(high, low)), text("span", span_text(span))];
+    /// The beginning of a call, its fields, and its end.
+    fn moments_of(&mut self, call: &Call) {
+        let method = self.method(call.what);
+        let Call { began_ns, time_ns, pid, tid, .. } = *call;
+        let ids =
+            || vec![text("trace", trace_text(call.trace)), text("span", span_text(call.span))];
+        let side = if call.is_server() { "server" } else { "client" };
         let about = || vec![text("side", side.to_owned()), text("method", method.name.clone())];
-        let parent = if parent == 0 { String::new() } else { span_text(parent) };
+        let parent = if call.parent == 0 { String::new() } else { span_text(call.parent) };
         let mut fields = ids();
         fields.push(text("parent", parent));
         fields.extend(about());
+        if self.joins {
+            // Seen, unless something was found.
+            let found = call.found.unwrap_or(Found { candidates: 0, likely: 1000 });
+            fields.push(("candidates".to_owned(), Owned::Signed(found.candidates.into())));
+            fields.push(("likely".to_owned(), Owned::Signed(found.likely.into())));
+        }
         let event = "rpc_begin".to_owned();
         self.moments.push(Moment { time_ns: began_ns, pid, tid, event, fields });
         if !method.fields.is_empty() {
             let mut fields = ids();
             for field in &method.fields {
-                fields.push((field.name.clone(), field.value(values)));
+                fields.push((field.name.clone(), field.value(&call.values)));
             }
             let event = method.event.clone();
-            self.moments.push(Moment { time_ns: fields_ns, pid, tid, event, fields });
+            self.moments.push(Moment { time_ns: time_ns - 1, pid, tid, event, fields });
         }
+        let status = rpc::STATUS.get(usize::from(call.what.status)).copied().unwrap_or("");
+        let ended = rpc::ENDED.get(usize::from(call.what.ended)).copied().unwrap_or(rpc::ENDED[0]);
+        let number = |name: &str, number: u64| (name.to_owned(), Owned::Unsigned(number));
         let mut fields = ids();
         fields.extend(about());
         fields.push(text("status", status.to_owned()));
         fields.push(text("ended", ended.to_owned()));
-        fields.push(number("sent", counts & 0xffff_ffff));
-        fields.push(number("received", counts >> 32));
-        fields.push(number("sent_bytes", sent_bytes));
-        fields.push(number("received_bytes", received_bytes));
+        fields.push(number("sent", call.counts & 0xffff_ffff));
+        fields.push(number("received", call.counts >> 32));
+        fields.push(number("sent_bytes", call.sent_bytes));
+        fields.push(number("received_bytes", call.received_bytes));
         fields.push(number("duration_ns", time_ns - began_ns));
         self.moments.push(Moment { time_ns, pid, tid, event: "rpc_end".to_owned(), fields });
-        Some(())
     }
 
     fn finish(mut self) -> Calls {
+        for call in std::mem::take(&mut self.calls) {
+            self.moments_of(&call);
+        }
+        for hook in std::mem::take(&mut self.hooks) {
+            let method = self.method(hook.what);
+            let Hook { time_ns, pid, tid, .. } = hook;
+            let fields = vec![
+                text("trace", trace_text(hook.trace)),
+                text("span", span_text(hook.span)),
+                text("method", method.name),
+                text("hook", hook.name.to_owned()),
+            ];
+            self.moments.push(Moment { time_ns, pid, tid, event: "rpc_hook".to_owned(), fields });
+        }
         self.moments.sort_by_key(|moment| moment.time_ns);
         let mut moments = self.moments.into_iter();
         let next = moments.next();
@@ -300,8 +341,12 @@ impl Reader<'_> {
             ("events of methods that no names file has", self.nameless),
             ("lines that are no events of rpc.calls", self.unclear),
         ];
-        Calls { moments, next, losses }
+        Calls { moments, next, losses, notes: self.notes }
     }
+}
+
+fn text(name: &str, text: String) -> (String, Owned) {
+    (name.to_owned(), Owned::Text(text))
 }
 
 impl Named {
@@ -328,7 +373,7 @@ impl Named {
     }
 }
 
-fn trace_text(high: u64, low: u64) -> String {
+fn trace_text([high, low]: [u64; 2]) -> String {
     format!("{high:016x}{low:016x}")
 }
 
@@ -380,6 +425,9 @@ impl Source for Calls {
     fn finish(&mut self, sink: &mut Sink) {
         for (reason, count) in self.losses.drain(..) {
             sink.lose(reason, count);
+        }
+        for note in self.notes.drain(..) {
+            sink.note(note);
         }
     }
 }
