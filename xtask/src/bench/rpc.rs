@@ -62,7 +62,8 @@ pub fn run(options: &Options) -> Result<bool> {
         let plain = median(&times[0]);
         print!("{:10}{:>10.1}", language.name(), plain / 1000.0);
         for (variant, of) in variants.iter().zip(&times).skip(1) {
-            let ratios = fettle_stats::ratios(of, &times[0]);
+            let mut ratios = fettle_stats::ratios(of, &times[0]);
+            ratios.sort_by(f64::total_cmp);
             let middle = median(&ratios);
             let (low, high) = interval(&ratios);
             print!("  {} {middle:.3} ({low:.3} to {high:.3})", variant.name);
