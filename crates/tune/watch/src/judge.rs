@@ -419,8 +419,8 @@ mod tests {
         };
         assert_eq!(judge.see(&at(10, other(0))), []);
         assert_eq!(judge.see(&at(30, other(20 * MS))), []);
-        assert_eq!(judge.see(&at(41, other(31 * MS))), []);
-        assert_eq!(judge.see(&at(42, other(32 * MS))).len(), 1);
+        assert_eq!(judge.see(&at(71, other(61 * MS))), []);
+        assert_eq!(judge.see(&at(72, other(62 * MS))).len(), 1);
     }
 
     #[test]

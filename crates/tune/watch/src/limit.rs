@@ -10,8 +10,14 @@ use crate::look::LearnedLimit;
 const MARKS_MIN: u64 = 1000;
 /// The limit is so many times that percentile.
 const FACTOR: u64 = 3;
+/// What was seen but rarely, as the collection of garbage, and what the rule says, have to be passed so many times over:
+/// the longest computation to come may be longer than any before it, and a processor that is taken away, or interrupts,
+/// count as CPU time.
+const MARGIN: u64 = 2;
 /// Until enough was seen, the limit is so many times what the rule says.
 const UNTAUGHT: u32 = 10;
+/// The same of a process that has not come to its work yet: interpreters import for tens of milliseconds.
+const STARTING: u32 = 20;
 
 /// CPU time between two marks of progress, and the limit by it.
 #[derive(Clone, Debug, Default)]
@@ -76,13 +82,14 @@ impl Limit {
         if !self.is_learned() {
             return least * UNTAUGHT;
         }
-        let usual = self.stretches.quantile(0.999);
-        least.max(Duration::from_nanos(usual.saturating_mul(FACTOR)))
+        let usual = self.stretches.quantile(0.999).saturating_mul(FACTOR);
+        let rare = self.stretches.max().saturating_mul(MARGIN);
+        (least * MARGIN as u32).max(Duration::from_nanos(usual.max(rare)))
     }
 
     /// The same for a process that has not come to its work yet.
     pub fn limit_of_start(&self, least: Duration) -> Duration {
-        self.limit(least).max(least * UNTAUGHT)
+        self.limit(least).max(least * STARTING)
     }
 }
 
@@ -97,7 +104,11 @@ mod tests {
         assert_eq!(limit.limit(least), Duration::from_millis(30));
         limit.passed(10_000, 10_000);
         assert!(limit.is_learned());
-        assert_eq!(limit.limit(least), least);
+        assert_eq!(limit.limit(least), 2 * least);
+        // One long computation among very many.
+        let mut other = limit.clone();
+        other.passed(20_000_000, 1);
+        assert_eq!(other.limit(least), Duration::from_millis(40));
         // One in five hundred computes for 20 ms.
         for _ in 0..40 {
             limit.passed(20_000_000, 1);
