@@ -65,7 +65,8 @@ fn stays(name: &str, flags: &[&str], leads: bool) {
         };
         let measured =
             measure::measure_installed(&mut process_group, code, &plan, Stop(&NEVER)).unwrap();
-        assert!(measured.stops.len() >= 20, "{measured:?}");
+        // Each switch is one pause.
+        assert!(measured.stops.len() >= 10, "{measured:?}");
         assert!(samples_in(&process, &codes, 20) >= 19);
         // As another Fettle would, which knows the log alone.
         let journal = Journal::open(&logs, process.pid()).unwrap().unwrap();
