@@ -534,7 +534,7 @@ fn semaphores(sources: &Sources) -> Result<Table> {
             ));
         }
         rows.push(row(format!("{name}, microseconds held"), share(held_ns, acquired) / 1e3));
-        rows.push(row(format!("{name}, longest queue"), queue as f64));
+        rows.push(row(format!("{name}, most that waited before another"), queue as f64));
         rows
     });
     Ok(Table {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use fettle_live::SpareState;
 use fettle_trace::rfc3339;
 use fettle_watch::journal::{self, Ended, Entry, GivenBack, Line, Sent};
 use fettle_watch::look::Look;
@@ -270,6 +271,7 @@ fn shown(notice: &Notice, rules: &[String], acts: bool) -> String {
         Notice::NoRequests { why } => format!("requests are seen no more: {why}\n"),
         Notice::GivenBack(of) => given_back(of),
         Notice::Ended(of) => ended(of),
+        Notice::Spare { of, state } => spare(*of, state),
         Notice::Replaced { rule, old, new, found_after_ns, after_ns } => format!(
             "{rule}: process {new} has taken the place of {old}: found {} after the last progress, new worker \
              ready after {}\n",
@@ -282,6 +284,16 @@ fn shown(notice: &Notice, rules: &[String], acts: bool) -> String {
     }
 }
 
+fn spare(of: Pid, state: &SpareState) -> String {
+    match state {
+        SpareState::Ready(spare) => {
+            format!("process {of} has a spare: process {spare}, held before it listens\n")
+        }
+        SpareState::Starting => format!("process {of} has no spare yet\n"),
+        SpareState::Failed(why) => format!("process {of} has no spare: {why}\n"),
+    }
+}
+
 fn found(entry: &Entry, rule: &str, acts: bool) -> String {
     let (program, pid) = (&entry.program, entry.finding.process.pid);
     let mut text = format!("{rule}: {program} {pid} {}\n", why(&entry.finding));
@@ -290,6 +302,7 @@ fn found(entry: &Entry, rule: &str, acts: bool) -> String {
             Action::KeepEvidence => "evidence".to_owned(),
             Action::Signal { name, .. } => format!("signal {name}"),
             Action::RestartKill => "killed, for its parent to start another".to_owned(),
+            Action::RestartReplace => "replaced by its spare".to_owned(),
             Action::RestartThread(name) => format!("{name} begins anew"),
             Action::Run(command) => format!("run {command:?}"),
             Action::Set { knob, value, hold } => {
@@ -361,6 +374,11 @@ fn json_line(notice: &Notice) -> String {
         Notice::NoRequests { why } => json!({ "kind": "no-requests", "why": why }),
         Notice::GivenBack(of) => json!({ "kind": "given-back", "given_back": of }),
         Notice::Ended(of) => json!({ "kind": "ended", "ended": of }),
+        Notice::Spare { of, state } => match state {
+            SpareState::Ready(spare) => json!({ "kind": "spare", "of": of, "spare": spare }),
+            SpareState::Starting => json!({ "kind": "spare", "of": of, "spare": null }),
+            SpareState::Failed(why) => json!({ "kind": "no-spare", "of": of, "why": why }),
+        },
         Notice::Replaced { rule, old, new, found_after_ns, after_ns } => json!({
             "kind": "replaced", "rule": rule, "old": old, "new": new,
             "found_after_ns": found_after_ns, "after_ns": after_ns,

@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fettle_types::Pid;
-use libc::c_int;
+use libc::{c_int, c_uint};
 
 use crate::error::LiveError;
 use crate::signals::{self, HeldBack};
@@ -31,19 +31,21 @@ pub struct Launch {
     pub env: Option<Vec<(OsString, OsString)>>,
     /// The directory to start in; `None` for ours. A relative program path begins there.
     pub cwd: Option<PathBuf>,
+    /// What it finds as its own name, if that is not `program`.
+    pub name: Option<OsString>,
 }
 
 impl Launch {
     /// A program in our environment and directory.
     pub fn new(program: impl Into<OsString>, args: impl IntoIterator<Item = OsString>) -> Launch {
-        Launch { program: program.into(), args: args.into_iter().collect(), env: None, cwd: None }
+        Launch { program: program.into(), args: args.into_iter().collect(), ..Launch::default() }
     }
 
     /// The shell that runs a script without a `#!` line, as `execvp` and shells do it.
     pub(crate) fn through_shell(&self, script: &Path) -> Launch {
         let mut args = vec![script.as_os_str().to_owned()];
         args.extend(self.args.iter().cloned());
-        Launch { program: "/bin/sh".into(), args, ..self.clone() }
+        Launch { program: "/bin/sh".into(), args, name: None, ..self.clone() }
     }
 
     /// The files that execvp would try, in order.
@@ -126,8 +128,49 @@ pub(crate) struct Spawned {
     candidates: Vec<PathBuf>,
 }
 
+/// What a child gets besides, to start as another process was started. It is no part of our session then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Likeness {
+    /// Descriptors of ours, and the numbers that they have there.
+    pub descriptors: Vec<(c_int, c_int)>,
+    /// Its user, if that is another one.
+    pub user: Option<User>,
+    /// The rights that its files do not have.
+    pub umask: libc::mode_t,
+    /// The signals that it ignores: bit `n - 1` for signal `n`.
+    pub ignored: u64,
+}
+
+/// Who a process belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its other groups.
+    pub groups: Vec<u32>,
+}
+
 /// Forks the child.
 pub(crate) fn spawn(launch: &Launch) -> Result<Spawned, LiveError> {
+    let held_back = HeldBack::new();
+    let spawned = spawn_as(launch, None, held_back.before())?;
+    signals::child_is_there();
+    Ok(spawned)
+}
+
+/// Forks a child that is like another process.
+pub(crate) fn spawn_like(launch: &Launch, likeness: &Likeness) -> Result<Spawned, LiveError> {
+    let held_back = HeldBack::new();
+    spawn_as(launch, Some(likeness), held_back.before())
+}
+
+fn spawn_as(
+    launch: &Launch,
+    likeness: Option<&Likeness>,
+    mask: libc::sigset_t,
+) -> Result<Spawned, LiveError> {
     let candidates = launch.candidates();
     check_privileges(launch, &candidates)?;
 
@@ -136,7 +179,7 @@ pub(crate) fn spawn(launch: &Launch) -> Result<Spawned, LiveError> {
         .iter()
         .map(|path| terminated(path.as_os_str()))
         .collect::<Result<Vec<_>, _>>()?;
-    let args = std::iter::once(&launch.program)
+    let args = std::iter::once(launch.name.as_ref().unwrap_or(&launch.program))
         .chain(&launch.args)
         .map(|arg| terminated(arg))
         .collect::<Result<Vec<_>, _>>()?;
@@ -159,14 +202,14 @@ pub(crate) fn spawn(launch: &Launch) -> Result<Spawned, LiveError> {
     };
     let (args, env) = ((pointers(&args), args), (pointers(&env), env));
 
-    let held_back = HeldBack::new();
     let (go_read, go_write) = pipe()?;
     let (failure_read, failure_write) = pipe()?;
     let child = Child {
         go: go_read.as_raw_fd(),
         go_write: go_write.as_raw_fd(),
         failure: failure_write.as_raw_fd(),
-        mask: held_back.before(),
+        mask,
+        likeness,
         cwd: cwd.as_ref().map_or(ptr::null(), |path| path.as_ptr()),
         paths: &paths,
         args: &args.0,
@@ -178,7 +221,6 @@ pub(crate) fn spawn(launch: &Launch) -> Result<Spawned, LiveError> {
         -1 => Err(LiveError::os("start another process")),
         0 => child.run(),
         child => {
-            held_back.child_is_there();
             let pid = Pid::try_from(child).expect("the kernel numbers processes from 1");
             Ok(Spawned { pid, go: go_write, failure: failure_read.into(), candidates })
         }
@@ -233,6 +275,10 @@ impl Started {
         if step == STEP_CHDIR {
             let path = launch.cwd.clone().unwrap_or_default();
             return Some(Failure::Error(LiveError::WorkingDirectory { path, source }));
+        }
+        if step == STEP_LIKENESS {
+            let action = "give a process the user and files of another one";
+            return Some(Failure::Error(LiveError::Os { action, source }));
         }
         let found = launch.seen_from_here(&path);
         Some(Failure::Error(match source.raw_os_error() {
@@ -290,6 +336,7 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), LiveError> {
 
 const STEP_CHDIR: i32 = 1;
 const STEP_EXEC: i32 = 2;
+const STEP_LIKENESS: i32 = 3;
 
 /// What the child needs; nothing in it is allocated after the fork.
 struct Child<'a> {
@@ -297,6 +344,7 @@ struct Child<'a> {
     go_write: c_int,
     failure: c_int,
     mask: libc::sigset_t,
+    likeness: Option<&'a Likeness>,
     cwd: *const libc::c_char,
     paths: &'a [CString],
     args: &'a [*const libc::c_char],
@@ -330,6 +378,9 @@ impl Child<'_> {
                 }
             }
             signals::as_at_start();
+            if let Some(likeness) = self.likeness {
+                self.be_like(likeness);
+            }
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, ptr::null_mut());
             if !self.cwd.is_null() && libc::chdir(self.cwd) == -1 {
                 self.fail(STEP_CHDIR, *libc::__errno_location(), 0);
@@ -356,6 +407,33 @@ impl Child<'_> {
                 }
             }
             self.fail(STEP_EXEC, worst.0, worst.1)
+        }
+    }
+
+    /// Becomes like another process.
+    fn be_like(&self, likeness: &Likeness) {
+        // SAFETY: as in `run`. The list of groups was made before the fork.
+        unsafe {
+            libc::setsid();
+            libc::umask(likeness.umask);
+            // What this process was given beside its standard descriptors is none of the other's. (Linux 5.11; before
+            // that it has them, too.)
+            libc::syscall(libc::SYS_close_range, 3, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+            for (ours, number) in &likeness.descriptors {
+                if libc::dup2(*ours, *number) == -1 {
+                    self.fail(STEP_LIKENESS, *libc::__errno_location(), 0);
+                }
+            }
+            for signal in (1..=64).filter(|signal| likeness.ignored >> (signal - 1) & 1 == 1) {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+            let Some(User { uid, gid, groups }) = &likeness.user else { return };
+            let is_done = libc::setgroups(groups.len(), groups.as_ptr()) == 0
+                && libc::setresgid(*gid, *gid, *gid) == 0
+                && libc::setresuid(*uid, *uid, *uid) == 0;
+            if !is_done {
+                self.fail(STEP_LIKENESS, *libc::__errno_location(), 0);
+            }
         }
     }
 

@@ -72,11 +72,13 @@ mod restart;
 mod restore_stub;
 mod return_table;
 mod signals;
+mod spare;
 mod stacks;
 mod stop;
 mod thread;
-mod thread_clock;
+mod thread_counter;
 mod thread_states;
+mod tracefs;
 mod untraced;
 mod world;
 
@@ -95,7 +97,7 @@ pub use forked::{
 pub use growth::Growth;
 pub use inject::{FileMap, Injection};
 pub use journal::Journal;
-pub use launch::Launch;
+pub use launch::{Launch, User};
 pub use mapped_files::MappedFiles;
 pub use maps::{FileId, LiveAddr, Mapping, Prot, of_process as maps_of, parse as parse_maps};
 pub use own_stack::on_own_stack;
@@ -111,7 +113,9 @@ pub use process::{
 pub use ranges::Ranges;
 pub use return_table::ReturnTable;
 pub use signals::{catch_signals, stop_between_pauses};
+pub use spare::{Spare, SpareStart, SpareState};
 pub use stop::ExecStop;
-pub use thread_clock::ThreadClock;
+pub use thread_counter::ThreadCounter;
 pub use thread_states::{StateLimits, ThreadState, ThreadStates};
+pub use tracefs::{Tracefs, Tracepoint};
 pub use untraced::run_untraced;

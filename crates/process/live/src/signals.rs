@@ -104,6 +104,11 @@ pub(crate) fn as_at_start() {
     }
 }
 
+/// The child is there, and gets what the terminal sends from now on.
+pub(crate) fn child_is_there() {
+    IS_THERE.store(true, Ordering::Relaxed);
+}
+
 /// While this exists, signals that end a program are blocked in this thread, and so in a child that
 /// it forks, so that handlers of ours do not run there. Restores the mask when it is dropped.
 pub(crate) struct HeldBack(libc::sigset_t);
@@ -126,11 +131,6 @@ impl HeldBack {
     /// The signals that this thread blocked before.
     pub(crate) fn before(&self) -> libc::sigset_t {
         self.0
-    }
-
-    /// The child is there, and gets what the terminal sends from now on.
-    pub(crate) fn child_is_there(&self) {
-        IS_THERE.store(true, Ordering::Relaxed);
     }
 }
 

@@ -7,11 +7,10 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use fettle_live::Tracefs;
 use fettle_types::Pid;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 /// What names of instances and groups of probes begin with.
 const OURS: &str = "fettle_";
@@ -44,7 +43,7 @@ pub(crate) struct Place {
 /// An instance of the kernel's tracing. It goes with this value.
 #[derive(Debug)]
 pub(crate) struct Tracing {
-    root: OwnedFd,
+    root: Tracefs,
     name: String,
     traced: Traced,
 }
@@ -56,7 +55,7 @@ impl Tracing {
     ///
     /// In words, when the user may not or the kernel cannot.
     pub(crate) fn new(traced: Traced) -> Result<Tracing, String> {
-        let root = mounted().map_err(|error| match error.kind() {
+        let root = Tracefs::mount().map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => "the kernel's tracing needs root".to_owned(),
             _ => format!("this kernel's tracing cannot be had: {error}"),
         })?;
@@ -216,7 +215,7 @@ impl Tracing {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd())).join(name)
+        self.root.path(name)
     }
 }
 
@@ -225,14 +224,6 @@ impl Drop for Tracing {
         self.end();
         let _ = fs::remove_dir(self.of_instance(""));
     }
-}
-
-/// The file system's root, mounted nowhere.
-fn mounted() -> io::Result<OwnedFd> {
-    let system = rustix::mount::fsopen(c"tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_create(&system)?;
-    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
-    Ok(rustix::mount::fsmount(&system, flags, MountAttrFlags::empty())?)
 }
 
 /// What a processor's ring says that it has recorded.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
+use fettle_live::SpareState;
 use fettle_sensor::Description;
+use fettle_types::Pid;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::budget::Budgets;
@@ -23,6 +25,7 @@ use crate::restart;
 use crate::rule::{Action, Rule};
 use crate::scene::Scene;
 use crate::servers;
+use crate::spares::Spares;
 use crate::tally::{ActionResult, Tally};
 use crate::url::Url;
 use crate::webhook::{Message, Webhooks};
@@ -35,12 +38,15 @@ pub struct Actor {
     tally: Tally,
     webhooks: Webhooks,
     knobs: Knobs,
+    spares: Spares,
     jobs: Jobs,
     /// Commands that run.
     commands: Vec<Child>,
     fettle: PathBuf,
     /// A process was stopped for evidence.
     paused: bool,
+    /// What has taken the place of a process.
+    successor: Option<Pid>,
     /// Folders of evidence whose threads' callers have no names yet.
     unnamed: Vec<PathBuf>,
     /// Traces of evidence that are being written.
@@ -62,10 +68,12 @@ impl Actor {
             tally,
             webhooks,
             knobs,
+            spares: Spares::default(),
             jobs,
             commands,
             fettle,
             paused: false,
+            successor: None,
             unnamed,
             last: Writers::default(),
         }
@@ -74,6 +82,15 @@ impl Actor {
     /// Gives back knobs whose time is over, and says which.
     pub fn give_back(&mut self, now: Instant) -> Vec<Description> {
         self.knobs.give_back(now)
+    }
+
+    /// Has spares for these processes, and says what has changed of them.
+    pub fn tend_spares<'a>(
+        &mut self,
+        wanted: impl Iterator<Item = &'a Watched>,
+        now: Instant,
+    ) -> Vec<(Pid, SpareState)> {
+        self.spares.tend(wanted, now)
     }
 
     /// Does what the rule asks for, in its order, up to what fails; then tells receivers what was done, also
@@ -118,6 +135,11 @@ impl Actor {
     /// Whether a process was stopped for evidence since this was asked last.
     pub fn has_paused(&mut self) -> bool {
         std::mem::take(&mut self.paused)
+    }
+
+    /// What has taken the place of a process since this was asked last.
+    pub fn take_successor(&mut self) -> Option<Pid> {
+        self.successor.take()
     }
 
     /// Has the threads' callers in new evidence named, which takes longer than a restart may wait for.
@@ -218,6 +240,14 @@ impl Actor {
                     );
                 }
                 send(process, Signal::KILL)
+            }
+            Action::RestartReplace => {
+                may_be_killed(process)?;
+                let new = self.spares.let_go(process.id)?;
+                // The spare serves; should this not be possible, both do, and the rule's journal says so.
+                send(process, Signal::KILL)?;
+                self.successor = Some(new);
+                Ok(Some(format!("process {new}")))
             }
             Action::RestartThread(name) => restart::restart(process, name, finding).map(Some),
             Action::Run(command) => self.run(command, rule, finding, process),

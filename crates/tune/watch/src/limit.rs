@@ -10,9 +10,8 @@ use crate::look::LearnedLimit;
 const MARKS_MIN: u64 = 1000;
 /// The limit is so many times that percentile.
 const FACTOR: u64 = 3;
-/// What was seen but rarely, as the collection of garbage, and what the rule says, have to be passed so many times over:
-/// the longest computation to come may be longer than any before it, and a processor that is taken away, or interrupts,
-/// count as CPU time.
+/// What was seen but rarely, as the collection of garbage, has to be passed so many times over: the longest computation to
+/// come may be longer than any before it.
 const MARGIN: u64 = 2;
 /// Until enough was seen, the limit is so many times what the rule says.
 const UNTAUGHT: u32 = 10;
@@ -84,7 +83,7 @@ impl Limit {
         }
         let usual = self.stretches.quantile(0.999).saturating_mul(FACTOR);
         let rare = self.stretches.max().saturating_mul(MARGIN);
-        (least * MARGIN as u32).max(Duration::from_nanos(usual.max(rare)))
+        least.max(Duration::from_nanos(usual.max(rare)))
     }
 
     /// The same for a process that has not come to its work yet.
@@ -104,7 +103,7 @@ mod tests {
         assert_eq!(limit.limit(least), Duration::from_millis(30));
         limit.passed(10_000, 10_000);
         assert!(limit.is_learned());
-        assert_eq!(limit.limit(least), 2 * least);
+        assert_eq!(limit.limit(least), least);
         // One long computation among very many.
         let mut other = limit.clone();
         other.passed(20_000_000, 1);

@@ -499,7 +499,7 @@ impl Parser {
             return Some(Action::Signal { name: (*name).to_owned(), number: *number });
         }
         self.expected(
-            "`log`, `keep evidence`, `restart kill`, `restart thread TEXT`, `signal NAME`, `run TEXT`, `set TEXT to NUMBER`, \
+            "`log`, `keep evidence`, `restart kill`, `restart replace`, `restart thread TEXT`, `signal NAME`, `run TEXT`, `set TEXT to NUMBER`, \
              `tune`, `locate` or `webhook TEXT`",
             &known,
         );
@@ -510,10 +510,13 @@ impl Parser {
         if self.accept("kill") {
             return Some(Action::RestartKill);
         }
+        if self.accept("replace") {
+            return Some(Action::RestartReplace);
+        }
         if self.accept("thread") {
             return self.name("thread").map(Action::RestartThread);
         }
-        self.expected("`kill`, or `thread TEXT`", &["kill", "thread"]);
+        self.expected("`kill`, `replace`, or `thread TEXT`", &["kill", "replace", "thread"]);
         None
     }
 

@@ -124,6 +124,12 @@ impl Processes {
         }
     }
 
+    /// Watches this one, too, and all that it starts.
+    pub fn add(&mut self, root: Pid, now: Instant) {
+        self.roots.push(root);
+        self.refresh(now);
+    }
+
     /// The processes that are watched now.
     pub fn all(&self) -> impl Iterator<Item = &Watched> {
         self.known.values()

@@ -140,6 +140,8 @@ pub enum Action {
     },
     /// Kill it; its parent starts another one.
     RestartKill,
+    /// Have its spare take its place, then kill it.
+    RestartReplace,
     /// Have its threads of this name begin anew.
     RestartThread(String),
     /// Run a shell command, with the finding in its environment.
@@ -189,6 +191,7 @@ impl Action {
             Action::KeepEvidence => "keep-evidence",
             Action::Signal { .. } => "signal",
             Action::RestartKill => "restart-kill",
+            Action::RestartReplace => "restart-replace",
             Action::RestartThread(_) => "restart-thread",
             Action::Run(_) => "run",
             Action::Set { .. } => "set",

@@ -23,8 +23,8 @@ pub(crate) struct Connections {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Socket {
-    descriptor: RawFd,
+pub(crate) struct Socket {
+    pub(crate) descriptor: RawFd,
     inode: u64,
 }
 
@@ -88,7 +88,7 @@ fn is_connection(socket: impl AsFd) -> bool {
 }
 
 /// A process's sockets.
-fn sockets(pid: Pid) -> Vec<Socket> {
+pub(crate) fn sockets(pid: Pid) -> Vec<Socket> {
     let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
     let socket = |path: &Path| {
         let name = fs::read_link(path).ok()?;

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fettle_live::SpareState;
 use fettle_metrics::LocalAddress;
-use fettle_types::{Pid, monotonic_ns};
+use fettle_types::{Pid, Tid, monotonic_ns};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::act::Actor;
@@ -27,6 +28,7 @@ use crate::requests::Requests;
 use crate::rule::{Action, Condition, Measure, Rule};
 use crate::scene::Scene;
 use crate::tally::Tally;
+use crate::threads::tids;
 use crate::url::Url;
 use crate::webhook::Message;
 
@@ -34,6 +36,8 @@ use crate::webhook::Message;
 const LOOKS_KEPT: usize = 64;
 /// After so long without another worker it is said that there is none.
 const REPLACEMENT_MAX: Duration = Duration::from_secs(10);
+/// How often spares are seen to.
+const SPARES_EVERY: Duration = Duration::from_millis(100);
 
 /// What a watcher is to do.
 #[derive(Clone, Debug)]
@@ -88,6 +92,13 @@ pub enum Notice {
     NoRequests {
         /// Why.
         why: String,
+    },
+    /// Whether a process has a spare, which would take its place.
+    Spare {
+        /// The process.
+        of: Pid,
+        /// How far its spare is.
+        state: SpareState,
     },
     /// A process that was killed has a successor that waits for work.
     Replaced {
@@ -164,7 +175,8 @@ pub struct Watcher {
     killed: Vec<Killed>,
     journal: PathBuf,
     /// Held as long as this lives.
-    _locks: Vec<File>,
+    locks: Vec<File>,
+    spares_at: Option<Instant>,
 }
 
 /// A process that was killed so that another one comes.
@@ -176,6 +188,8 @@ struct Killed {
     since_ns: u64,
     found_ns: u64,
     siblings: BTreeSet<ProcessId>,
+    /// Its spare, if that has taken its place.
+    successor: Option<Pid>,
     at: Instant,
 }
 
@@ -194,17 +208,8 @@ impl Watcher {
         }
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&options.state);
         made.map_err(|error| file(&options.state, error))?;
-        let mut locks = Vec::new();
-        for &pid in &options.pids {
-            let path = options.state.join(format!("watched-{pid}"));
-            let mut opening = OpenOptions::new();
-            let lock = opening.create(true).write(true).truncate(false).mode(0o600).open(&path);
-            let lock = lock.map_err(|error| file(&path, error))?;
-            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-                return Err(WatchError::Taken { pid, path });
-            }
-            locks.push(lock);
-        }
+        let locks = options.pids.iter().map(|pid| lock(&options.state, *pid));
+        let locks = locks.collect::<Result<Vec<File>, WatchError>>()?;
         let recording = options.record.clone().map(|path| {
             let made = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path);
             let made = made.map_err(|error| file(&path, error))?;
@@ -233,7 +238,8 @@ impl Watcher {
             killed: Vec::new(),
             judge: Judge::new(rules),
             options,
-            _locks: locks,
+            locks,
+            spares_at: None,
         })
     }
 
@@ -269,6 +275,7 @@ impl Watcher {
                 learned.recall(&mut look);
                 learned.save(&self.judge, now, false);
             }
+            self.tend_spares(now, &mut notice);
             if let Some(why) = self.processes.problem_of_requests() {
                 notice(Notice::NoRequests { why });
             }
@@ -303,6 +310,24 @@ impl Watcher {
         self.ended(ended, &mut notice)?;
         let sent = self.actor.finish(Duration::from_secs(2));
         self.sent(sent, &mut notice)
+    }
+
+    /// Sees to the spares of processes that a rule would replace.
+    fn tend_spares(&mut self, now: Instant, notice: &mut impl FnMut(Notice)) {
+        let is_due = self.spares_at.is_none_or(|at| now.duration_since(at) >= SPARES_EVERY);
+        if !self.options.act || !is_due {
+            return;
+        }
+        self.spares_at = Some(now);
+        let replaces = |rule: &&Rule| rule.actions.contains(&Action::RestartReplace);
+        let rules: Vec<&Rule> = self.judge.rules().iter().filter(replaces).collect();
+        let is_wanted = |process: &&Watched| {
+            rules.iter().any(|rule| rule.target.fits(&process.program, process.is_worker))
+        };
+        let changes = self.actor.tend_spares(self.processes.all().filter(is_wanted), now);
+        for (of, state) in changes {
+            notice(Notice::Spare { of, state });
+        }
     }
 
     /// Writes down and says what came of jobs.
@@ -366,7 +391,7 @@ impl Watcher {
         self.tally.finding(&rule);
         let (now, found_ns) = (Instant::now(), monotonic_ns());
         let at_ms = now_ms();
-        let (mut done, mut paused) = (Vec::new(), false);
+        let (mut done, mut paused, mut added) = (Vec::new(), false, None);
         if self.options.act {
             let looks = self.looks.make_contiguous();
             let first = self.processes.all().filter(|other| !other.is_worker);
@@ -377,8 +402,10 @@ impl Watcher {
                 Scene { finding: &finding, process, looks, pids, marks, recent, at_ns, at_ms };
             done = self.actor.act(&rule, &scene, now);
             paused = self.actor.has_paused();
+            let successor = self.actor.take_successor();
             let killed = |done: &crate::journal::Done| {
-                done.action == Action::RestartKill && done.error.is_none()
+                let kills = [Action::RestartKill, Action::RestartReplace].contains(&done.action);
+                kills && done.error.is_none()
             };
             if done.iter().any(killed) {
                 let siblings = self.processes.all().filter(|other| other.parent == process.parent);
@@ -390,8 +417,14 @@ impl Watcher {
                     since_ns: finding.since_ns,
                     found_ns,
                     siblings: siblings.map(|other| other.id).collect(),
+                    successor,
                     at: now,
                 });
+            }
+            if let Some(new) = successor {
+                // It is new: no other watcher can have it.
+                self.locks.extend(lock(&self.options.state, new));
+                added = Some(new);
             }
         }
         let mut would_send = Vec::new();
@@ -406,6 +439,9 @@ impl Watcher {
         if paused {
             self.processes.disturbed(finding.process);
         }
+        if let Some(new) = added {
+            self.processes.add(new, now);
+        }
         let entry = Entry { at_ms, rule: rule.name, program, finding, done };
         let line = Line::Found(entry.clone());
         notice(Notice::Found(Box::new(entry)));
@@ -418,12 +454,21 @@ impl Watcher {
         let processes = &self.processes;
         let mut taken = BTreeSet::new();
         self.killed.retain(|killed| {
+            let is_successor = |other: &Watched| match killed.successor {
+                Some(successor) => other.id.pid == successor,
+                None => {
+                    other.parent == killed.parent
+                        && other.program == killed.program
+                        && !killed.siblings.contains(&other.id)
+                }
+            };
+            // A spare has come past what threads beside the first do before they serve.
+            let has_come_to_work = |pid: Pid| match killed.successor {
+                Some(_) => tids(pid).into_iter().any(|tid| waits_for_work(pid, tid)),
+                None => waits_for_work(pid, pid.first_thread()),
+            };
             let fits = |other: &&Watched| {
-                other.parent == killed.parent
-                    && other.program == killed.program
-                    && !killed.siblings.contains(&other.id)
-                    && !taken.contains(&other.id)
-                    && waits_for_work(other.id.pid)
+                is_successor(other) && !taken.contains(&other.id) && has_come_to_work(other.id.pid)
             };
             if let Some(new) = processes.all().find(fits) {
                 taken.insert(new.id);
@@ -442,6 +487,18 @@ impl Watcher {
             }
             waits
         });
+    }
+}
+
+/// Takes a process on: one watcher at a time has it.
+fn lock(state: &Path, pid: Pid) -> Result<File, WatchError> {
+    let path = state.join(format!("watched-{pid}"));
+    let mut opening = OpenOptions::new();
+    let lock = opening.create(true).write(true).truncate(false).mode(0o600).open(&path);
+    let lock = lock.map_err(|source| WatchError::File { path: path.clone(), source })?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(_) => Err(WatchError::Taken { pid, path }),
     }
 }
 
@@ -491,10 +548,10 @@ fn wanted(rules: &[Rule]) -> Wanted {
     wanted
 }
 
-/// Whether a process is in a system call in which servers wait for work: accept, poll, select, epoll, or
+/// Whether a thread is in a system call in which servers wait for work: accept, poll, select, epoll, or
 /// a read.
-fn waits_for_work(pid: Pid) -> bool {
+fn waits_for_work(pid: Pid, tid: Tid) -> bool {
     const CALLS: [&str; 10] = ["0", "7", "23", "43", "45", "232", "270", "271", "281", "288"];
-    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
     text.split_ascii_whitespace().next().is_some_and(|call| CALLS.contains(&call))
 }

@@ -20,8 +20,17 @@ pub enum Server {
     Nginx,
     /// With `tests/watch/application.py`.
     Gunicorn,
+    /// One process, with the same expression.
+    Node,
     /// `tests/watch/hanging.c`.
     Own,
+}
+
+impl Server {
+    /// Whether it has no workers: then a spare takes its place.
+    fn is_alone(self) -> bool {
+        self == Server::Node
+    }
 }
 
 /// A way to hang.
@@ -45,7 +54,7 @@ const SPINS: &str = "WORKER spins 3ms without progress";
 const SLEEPS: &str = "WORKER sleeps 5ms while it holds bytes";
 
 /// All that are measured.
-pub const HANGS: [Hang; 7] = [
+pub const HANGS: [Hang; 8] = [
     Hang {
         name: "nginx",
         server: Server::Nginx,
@@ -60,6 +69,14 @@ pub const HANGS: [Hang; 7] = [
         by: "/spins",
         rule: SPINS,
         has_own_limit: true,
+        pause: PAUSE,
+    },
+    Hang {
+        name: "node",
+        server: Server::Node,
+        by: "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!",
+        rule: SPINS,
+        has_own_limit: false,
         pause: PAUSE,
     },
     Hang {
@@ -130,7 +147,7 @@ const LEARNED_FOR: Duration = Duration::from_secs(3);
 pub fn measure(hang: &Hang, fettle: Option<&Path>, times: usize) -> Result<Healed> {
     let beats = hang.rule.starts_with("scalar");
     let bed = Bed::start(hang.server, fettle.is_none(), beats)?;
-    let watcher = fettle.map(|binary| Watcher::start(binary, &bed, hang.rule)).transpose()?;
+    let mut watcher = fettle.map(|binary| Watcher::start(binary, &bed, hang.rule)).transpose()?;
     let began = Instant::now();
     for request in 0.. {
         if request >= LEARNED_FROM && began.elapsed() >= LEARNED_FOR {
@@ -143,6 +160,9 @@ pub fn measure(hang: &Hang, fettle: Option<&Path>, times: usize) -> Result<Heale
     let (began, used) = (Instant::now(), watcher.as_ref().map(Watcher::cpu_time).transpose()?);
     let mut healed = Healed::default();
     for _ in 0..times {
+        if let Some(watcher) = watcher.as_ref().filter(|_| hang.server.is_alone()) {
+            watcher.has_spare()?;
+        }
         std::thread::sleep(hang.pause);
         bed.answer(bed.ask("/")?)?;
         let asked = Instant::now();
@@ -155,7 +175,7 @@ pub fn measure(hang: &Hang, fettle: Option<&Path>, times: usize) -> Result<Heale
         }
         healed.waited.push(asked.elapsed());
         drop(hung);
-        if let Some(watcher) = &watcher {
+        if let Some(watcher) = &mut watcher {
             let Some((found, replaced)) = watcher.next_replaced()? else { break };
             healed.found.push(found);
             healed.replaced.push(replaced);
@@ -197,6 +217,11 @@ impl Bed {
                 gunicorn.current_dir(&sources);
                 gunicorn
             }
+            Server::Node => {
+                let mut node = Command::new("node");
+                node.args(["-e", NODE, &port.to_string()]);
+                node
+            }
             Server::Own => {
                 let program = folder.join("hanging");
                 let mut gcc = Command::new("gcc");
@@ -232,7 +257,7 @@ impl Bed {
         match self.server {
             // What follows the word is not read by who hangs.
             Server::Own => stream.write_all(format!("{what:5}more").as_bytes())?,
-            Server::Nginx | Server::Gunicorn => {
+            Server::Nginx | Server::Gunicorn | Server::Node => {
                 let head = "Host: bed\r\nConnection: close";
                 write!(stream, "GET {what} HTTP/1.1\r\n{head}\r\n\r\n")?;
             }
@@ -263,6 +288,9 @@ impl Bed {
     }
 }
 
+const NODE: &str = "require('http').createServer((question, answer) => answer.end(\
+                    /^\\/(a|aa|b+)+$/.test(question.url) ? 'matched' : 'done')).listen(+process.argv[1], '127.0.0.1')";
+
 fn nginx(folder: &Path, port: u16) -> Result<Command> {
     let place = folder.display();
     let text = format!(
@@ -284,16 +312,29 @@ fn nginx(folder: &Path, port: u16) -> Result<Command> {
 struct Watcher {
     group: Group,
     lines: Receiver<Value>,
+    /// What has taken the server's place, which is in no group of ours.
+    served_by: Option<i32>,
+    is_alone: bool,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let pid = self.served_by.map(nix::unistd::Pid::from_raw);
+        let _ = pid.map(|pid| nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL));
+    }
 }
 
 impl Watcher {
     fn start(fettle: &Path, bed: &Bed, rule: &str) -> Result<Watcher> {
-        let worker = format!("worker of {:?}", bed.program()?);
-        let rule = rule.replace("WORKER", &worker);
+        let (whose, how) = match bed.server.is_alone() {
+            true => ("process", "replace"),
+            false => ("worker", "kill"),
+        };
+        let rule = rule.replace("WORKER", &format!("{whose} of {:?}", bed.program()?));
         let file = bed.folder.join("rules");
         std::fs::write(
             &file,
-            format!("rule hang {{ {rule} -> restart kill at most 10000 in 1m }}\n"),
+            format!("rule hang {{ {rule} -> restart {how} at most 10000 in 1m }}\n"),
         )?;
         let mut watch = Command::new(fettle);
         watch.arg("watch").arg(&file).args(["--act", "--json", "--state"]);
@@ -301,7 +342,7 @@ impl Watcher {
         watch.env("XDG_RUNTIME_DIR", &bed.folder).stdout(Stdio::piped());
         let mut group = Group::start(&mut watch)?;
         let lines = proc::json_lines(group.out()?);
-        let watcher = Watcher { group, lines };
+        let watcher = Watcher { group, lines, served_by: None, is_alone: bed.server.is_alone() };
         match watcher.next()? {
             Some(value) if value["kind"] == "watching" => Ok(watcher),
             other => bail!("fettle watch does not watch: {other:?}"),
@@ -317,11 +358,13 @@ impl Watcher {
     }
 
     /// How long after the last progress the next hang was found, and a new worker ready.
-    fn next_replaced(&self) -> Result<Option<(Duration, Duration)>> {
+    fn next_replaced(&mut self) -> Result<Option<(Duration, Duration)>> {
         while let Some(value) = self.next()? {
             let ns = |name: &str| value[name].as_u64().map(Duration::from_nanos);
             match value["kind"].as_str() {
                 Some("replaced") => {
+                    let new = value["new"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+                    self.served_by = new.filter(|_| self.is_alone);
                     return Ok(ns("found_after_ns").zip(ns("after_ns")));
                 }
                 Some("not-replaced") => {
@@ -332,6 +375,18 @@ impl Watcher {
             }
         }
         Ok(None)
+    }
+
+    /// Waits until the server has a spare.
+    fn has_spare(&self) -> Result<()> {
+        while let Some(value) = self.next()? {
+            match value["kind"].as_str() {
+                Some("spare") => return Ok(()),
+                Some("no-spare") => bail!("the server has no spare: {value}"),
+                _ => {}
+            }
+        }
+        bail!("the server has no spare within {LIMIT:?}")
     }
 
     /// CPU time of all its threads.

@@ -50,8 +50,9 @@ pub struct Options {
 /// Measures; fails if a hang was not found, or something was found that is none.
 pub fn run(options: &Options) -> Result<bool> {
     let binary = fettle::binary(options.fettle.as_deref())?;
-    let packages = ["nginx-light", "gunicorn", "gcc", "apache2-utils", "redis-server", "procps"];
-    let calm: &[&str] = if options.calm.is_some() { &["nodejs", "postgresql"] } else { &[] };
+    let packages =
+        ["nginx-light", "gunicorn", "gcc", "apache2-utils", "redis-server", "nodejs", "procps"];
+    let calm: &[&str] = if options.calm.is_some() { &["postgresql"] } else { &[] };
     apt::ensure(&[&packages[..], calm].concat().into_iter().map(String::from).collect::<Vec<_>>())?;
     let is_wanted =
         |name: &str| options.kinds.is_empty() || options.kinds.iter().any(|kind| kind == name);
