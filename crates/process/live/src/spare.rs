@@ -196,7 +196,7 @@ fn stand_by(
     let is_served = served.is_ok();
     let _ = reply.send(served);
     if is_served && let Some(first) = rustix::process::Pid::from_raw(first.get()) {
-        // Whoever has started a process has to wait for its end: until then its number is not free.
+        // A process is waited for by the one that has started it: until then its number is not free.
         let _ = waitid(WaitId::Pid(first), WaitIdOptions::EXITED);
     }
     Ok(())
