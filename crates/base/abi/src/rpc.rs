@@ -89,6 +89,27 @@ pub const STATUS: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
+/// Names of the hooks, by number.
+pub const HOOKS: [&str; 17] = [
+    "default_includes",
+    "init_server",
+    "variable_declaration",
+    "before_call",
+    "after_call",
+    "before_dispatch",
+    "after_dispatch",
+    "before_reply_only",
+    "after_reply_only",
+    "before_reply_wait",
+    "after_reply_wait",
+    "before_component",
+    "after_component",
+    "before_unmarshal",
+    "after_unmarshal",
+    "before_marshal",
+    "after_marshal",
+];
+
 /// What a call was: word 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct What {

@@ -13,28 +13,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, Place, Result};
+use fettle_abi::rpc::HOOKS;
 
-/// The hooks, by number.
-pub const HOOKS: [&str; 17] = [
-    "default_includes",
-    "init_server",
-    "variable_declaration",
-    "before_call",
-    "after_call",
-    "before_dispatch",
-    "after_dispatch",
-    "before_reply_only",
-    "after_reply_only",
-    "before_reply_wait",
-    "after_reply_wait",
-    "before_component",
-    "after_component",
-    "before_unmarshal",
-    "after_unmarshal",
-    "before_marshal",
-    "after_marshal",
-];
+use crate::error::{Error, Place, Result};
 
 /// Hooks that are not a moment of a call, but a place in the text or in the program's start.
 pub const STATIC: usize = 3;

@@ -28,7 +28,7 @@ mod wire;
 use std::path::Path;
 
 pub use error::{Error, Place, Result};
-pub use hooks::{HOOKS, Hooks};
+pub use hooks::Hooks;
 pub use model::{File, Method, Recorded, Service, What};
 pub use options::{Id, Language, Mode, Options};
 pub use request::{OPTION, Request, model, read};

@@ -27,27 +27,6 @@ use call::Call;
 pub use names::Names;
 use names::{Kind, Method, Named};
 
-/// Names of the hooks, by number.
-const HOOKS: [&str; 17] = [
-    "default_includes",
-    "init_server",
-    "variable_declaration",
-    "before_call",
-    "after_call",
-    "before_dispatch",
-    "after_dispatch",
-    "before_reply_only",
-    "after_reply_only",
-    "before_reply_wait",
-    "after_reply_wait",
-    "before_component",
-    "after_component",
-    "before_unmarshal",
-    "after_unmarshal",
-    "before_marshal",
-    "after_marshal",
-];
-
 /// A beginning, an end, or a hook.
 #[derive(Debug)]
 struct Moment {
@@ -228,7 +207,7 @@ impl<'a> Reader<'a> {
     fn hook(&mut self, time_ns: u64, pid: u32, tid: u32, words: &[u64], hook: usize) -> Option<()> {
         let [span, what, high, low, ..] = *words else { return None };
         let what = rpc::What::from_word(what);
-        let name = HOOKS.get(hook)?;
+        let name = rpc::HOOKS.get(hook)?;
         self.hooks.push(Hook { time_ns, pid, tid, what, trace: [high, low], span, name });
         Some(())
     }

@@ -5,9 +5,10 @@
 
 use std::fmt::Write;
 
+use fettle_abi::rpc::HOOKS;
+
 use super::{Job, Text};
 use crate::error::Result;
-use crate::hooks::HOOKS;
 use crate::model::{Method, Recorded, Service, What};
 use crate::options::{Id, Mode};
 

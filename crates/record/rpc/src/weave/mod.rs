@@ -7,8 +7,10 @@ pub mod java;
 pub mod python;
 pub mod rust;
 
+use fettle_abi::rpc::HOOKS;
+
 use crate::error::{Error, Place, Result};
-use crate::hooks::{HOOKS, Hooks};
+use crate::hooks::Hooks;
 use crate::model::{File, Method, Service};
 use crate::options::{Id, Mode};
 
