@@ -7,18 +7,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fettle_trace::{EventKind, Trace};
-
-/// Where the size lies, for events that move bytes.
-fn places(kind: &EventKind) -> Option<Vec<usize>> {
-    let moves = matches!(kind.name.as_str(), "sent" | "received");
-    let bytes = || kind.fields.iter().position(|field| field.name == "bytes");
-    moves.then(bytes).flatten().map(|place| vec![place])
-}
+use fettle_trace::Trace;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let trace = Trace::open(Path::new(&std::env::args().nth(1).ok_or("TRACE?")?))?;
-    let (mut stream, _) = trace.events(&mut places)?;
+    let (mut stream, _) = trace.events(&mut |kind| match kind.name.as_str() {
+        "sent" | "received" => kind.places(&["bytes"]),
+        _ => None,
+    })?;
     let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
     while let Some(run) = stream.next(u64::MAX, &mut |_| 0)? {
         // What failed or met the end has no size.

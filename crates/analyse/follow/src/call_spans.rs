@@ -6,7 +6,7 @@ use std::io::Write;
 
 use fettle_abi::rpc::STATUS;
 use fettle_requests::{CERTAIN, Certainty, Strings};
-use fettle_trace::{EventKind, Trace};
+use fettle_trace::Trace;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -31,15 +31,15 @@ const SERVER_FAULTS: [&str; 6] =
 /// [`Error::Output`] if `out` fails, a closed pipe included; those of reading the trace.
 pub fn export_calls(trace: &Trace, out: &mut dyn Write) -> Result<Option<u64>> {
     let (mut stream, _) = trace.events(&mut |kind| match kind.name.as_str() {
-        "rpc_begin" => places(kind, &BEGIN).map(|mut begin| {
-            begin.extend(places(kind, &FOUND).unwrap_or_default());
+        "rpc_begin" => kind.places(&BEGIN).map(|mut begin| {
+            begin.extend(kind.places(&FOUND).unwrap_or_default());
             begin
         }),
-        "rpc_end" => places(kind, &END),
+        "rpc_end" => kind.places(&END),
         _ => None,
     })?;
     let kinds: Vec<bool> = stream.kinds().map(|kind| kind.name == "rpc_end").collect();
-    let found: Vec<bool> = stream.kinds().map(|kind| places(kind, &FOUND).is_some()).collect();
+    let found: Vec<bool> = stream.kinds().map(|kind| kind.places(&FOUND).is_some()).collect();
     if kinds.len() < 2 {
         return Ok(None);
     }
@@ -67,7 +67,7 @@ pub fn export_calls(trace: &Trace, out: &mut dyn Write) -> Result<Option<u64>> {
                 [0, 1, 2, 3, 4, 5, 6, 7, 8].map(value);
             let begun = open.remove(&[trace, span, side]);
             let (parent, begin_ns, certainty) = begun.unwrap_or((0, *time_ns, Certainty::Seen));
-            let text = |code: u64| text(&strings, code);
+            let text = |code: u64| strings.of_value(code);
             let call = Call {
                 trace: text(trace),
                 span: text(span),
@@ -88,15 +88,6 @@ pub fn export_calls(trace: &Trace, out: &mut dyn Write) -> Result<Option<u64>> {
     }
     out.flush().map_err(Error::Output)?;
     Ok(Some(written))
-}
-
-fn places(kind: &EventKind, fields: &[&str]) -> Option<Vec<usize>> {
-    let place = |name: &&str| kind.fields.iter().position(|field| field.name == *name);
-    fields.iter().map(place).collect()
-}
-
-fn text(strings: &Strings, code: u64) -> &str {
-    u32::try_from(code).ok().and_then(|code| strings.text(code)).unwrap_or_default()
 }
 
 /// A call, as its stub reported it.

@@ -100,9 +100,8 @@ pub fn derived_events(trace: &Trace) -> Result<Vec<&'static str>> {
 /// The one of [`AT_ONCE`] that all questions are of which servers got, if there are some.
 fn asked_at_once(trace: &Trace) -> Result<Option<(&'static str, &'static str)>> {
     let (mut stream, _) = trace.events(&mut |kind| {
-        let place = |name: &str| kind.fields.iter().position(|field| field.name == name);
         (kind.name == "ask").then_some(())?;
-        Some(vec![place("sent")?, place("protocol")?])
+        kind.places(&["sent", "protocol"])
     })?;
     // Codes are places in the list behind 0, which is any other protocol.
     let code = |text: &str| {

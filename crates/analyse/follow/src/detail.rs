@@ -86,7 +86,7 @@ fn fields(batch: &Batch, row: usize, context: &Context<'_>) -> Vec<(String, Stri
 /// A field's value as it is shown.
 pub(crate) fn shown(name: &str, ty: FieldType, value: u64, strings: &Strings) -> String {
     match ty {
-        FieldType::Text => strings.text(value as u32).unwrap_or_default().to_owned(),
+        FieldType::Text => strings.of_value(value).to_owned(),
         FieldType::Bool => if value != 0 { "true" } else { "false" }.to_owned(),
         ty if ty.signed() => (value as i64).to_string(),
         _ if name == "address" => format!("{value:#x}"),

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use fettle_requests::{Batch, EventId, EventType, FieldType, Program, Strings};
-use fettle_trace::{EventField, EventKind, EventStream, Trace};
+use fettle_trace::{EventKind, EventStream, Trace};
 
 use crate::calls::Calls;
 use crate::deferred::{ByTraceId, Deferred};
@@ -61,8 +61,7 @@ impl Feed {
             let declared = catalog.get(event)?;
             match places(kind, declared) {
                 Ok(places) => {
-                    let column = |name| declared.fields.iter().position(|f| f.name == name);
-                    let who = column("pid").zip(column("tid"));
+                    let who = declared.place("pid").zip(declared.place("tid"));
                     kinds.push(Mapped { event, fields: places.len(), who });
                     Some(places)
                 }
@@ -217,8 +216,7 @@ pub(crate) fn places(
 ) -> std::result::Result<Vec<usize>, String> {
     let mut places = Vec::new();
     for field in &declared.fields {
-        let of = |found: &EventField| found.name == field.name;
-        let Some(place) = kind.fields.iter().position(of) else {
+        let Some(place) = kind.place(&field.name) else {
             if field.optional {
                 break;
             }
@@ -255,6 +253,8 @@ fn holds(declared: FieldType, column: FieldType) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use fettle_trace::EventField;
+
     use super::*;
 
     #[test]

@@ -124,8 +124,8 @@ impl Live {
         match known.naming {
             Naming::Nothing => {}
             Naming::Exec { pid, path } => {
-                let path = u32::try_from(value(path)).ok().and_then(|code| self.strings.text(code));
-                self.names.exec(value(pid) as u32, time_ns, path.unwrap_or_default());
+                let path = self.strings.of_value(value(path));
+                self.names.exec(value(pid) as u32, time_ns, path);
             }
             Naming::Fork { pid, child_pid } => {
                 self.names.fork(value(pid) as u32, time_ns, value(child_pid) as u32);
@@ -189,11 +189,13 @@ impl Known {
         also: &dyn Fn(EventId) -> bool,
         problems: &mut Vec<String>,
     ) -> Known {
-        let place = |name: &str| kind.fields.iter().position(|field| field.name == name);
         let naming = match kind.name.as_str() {
-            "exec" => place("pid").zip(place("path")).map(|(pid, path)| Naming::Exec { pid, path }),
+            "exec" => {
+                let places = kind.place("pid").zip(kind.place("path"));
+                places.map(|(pid, path)| Naming::Exec { pid, path })
+            }
             "fork" => {
-                let pids = place("pid").zip(place("child_pid"));
+                let pids = kind.place("pid").zip(kind.place("child_pid"));
                 pids.map(|(pid, child_pid)| Naming::Fork { pid, child_pid })
             }
             _ => None,
@@ -209,7 +211,7 @@ impl Known {
                 None
             }
         });
-        let who = place("pid").zip(place("tid"));
+        let who = kind.place("pid").zip(kind.place("tid"));
         Known { event, who, naming: naming.unwrap_or_default() }
     }
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use rustc_hash::FxHashMap;
 
-use fettle_trace::{EventKind, Process, TASKS_OF_A_MACHINE, Thread, Trace};
+use fettle_trace::{EventKind, Process, Strings, TASKS_OF_A_MACHINE, Thread, Trace};
 
 use crate::error::Result;
 
@@ -52,18 +52,13 @@ impl Names {
                 "fork" => &["pid", "child_pid", "child_tid"],
                 _ => return None,
             };
-            let place = |name: &&str| kind.fields.iter().position(|field| field.name == **name);
-            names.iter().map(place).collect()
+            kind.places(names)
         };
         let (mut stream, _) = trace.events(&mut |kind| wanted(kind))?;
         let is_exec: Vec<bool> = stream.kinds().map(|kind| kind.name == "exec").collect();
-        let mut paths: Vec<String> = Vec::new();
+        let mut paths = Strings::default();
         loop {
-            let run = stream.next(u64::MAX, &mut |text| {
-                paths.push(text.to_owned());
-                paths.len() as u32 - 1
-            });
-            let run = match run {
+            let run = match stream.next(u64::MAX, &mut |text| paths.code(text)) {
                 Ok(Some(run)) => run,
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -74,8 +69,7 @@ impl Names {
             let rows = run.times_ns().iter().zip(run.values(0)).zip(run.values(1));
             for (((ns, pid), other), tid) in rows.zip(run.values(2)) {
                 let of = if is_exec[run.kind] {
-                    let path = paths.get(*other as usize).map_or("", String::as_str);
-                    self.exec(*pid as u32, *ns, path);
+                    self.exec(*pid as u32, *ns, paths.of_value(*other));
                     *pid
                 } else {
                     self.fork(*pid as u32, *ns, *other as u32);

@@ -56,12 +56,7 @@ impl<'a> Session<'a> {
     /// Columns of `pid` and `tid`, for each kind of event that has both.
     fn who(&self) -> Vec<Option<(usize, usize)>> {
         let kinds = self.program.catalog().events().iter();
-        kinds
-            .map(|kind| {
-                let column = |name| kind.fields.iter().position(|field| field.name == name);
-                column("pid").zip(column("tid"))
-            })
-            .collect()
+        kinds.map(|kind| kind.place("pid").zip(kind.place("tid"))).collect()
     }
 }
 

@@ -363,7 +363,7 @@ impl Context<'_> {
 
     /// The text of a code.
     pub(crate) fn text(&self, code: u64) -> &str {
-        u32::try_from(code).ok().and_then(|code| self.strings.text(code)).unwrap_or_default()
+        self.strings.of_value(code)
     }
 
     /// The critical path of a request.

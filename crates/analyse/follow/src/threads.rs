@@ -96,22 +96,18 @@ struct SpanColumns {
 
 impl Columns {
     fn of(kind: &EventKind) -> Columns {
-        let text = |field| place(kind, field).filter(|at| kind.fields[*at].ty == FieldType::Text);
+        let text = |field| kind.place(field).filter(|at| kind.fields[*at].ty == FieldType::Text);
         let is_span = kind.name.ends_with("_begin") || kind.name.ends_with("_end");
         let span = text("trace").zip(text("span")).filter(|_| is_span);
         let name = text("name").filter(|_| kind.name.ends_with("_begin"));
         let span = span.map(|(trace, span)| SpanColumns { trace, span, name });
-        Columns { thread: place(kind, THREAD), span }
+        Columns { thread: kind.place(THREAD), span }
     }
 
     fn places(self) -> Vec<usize> {
         let span = self.span.map(|span| [Some(span.trace), Some(span.span), span.name]);
         self.thread.into_iter().chain(span.into_iter().flatten().flatten()).collect()
     }
-}
-
-fn place(kind: &EventKind, field: &str) -> Option<usize> {
-    kind.fields.iter().position(|known| known.name == field)
 }
 
 /// Names and values of the fields of one event: of those of this kind, thread and time, that which
@@ -126,7 +122,7 @@ pub fn event_fields(
     let (mut stream, _) = trace
         .events(&mut |known| (known.name == kind).then(|| (0..known.fields.len()).collect()))?;
     let Some(known) = stream.kinds().next().cloned() else { return Ok(None) };
-    let thread = place(&known, THREAD);
+    let thread = known.place(THREAD);
     let (mut strings, mut left) = (Strings::default(), before);
     while let Some(run) = stream.next(time_ns, &mut |text| strings.code(text))? {
         let times = run.times_ns();

@@ -21,7 +21,7 @@ impl Unconnected {
     pub fn look(&mut self, batch: &Batch, strings: &Strings) {
         let Some((received, [local, remote, bytes])) = self.received else { return };
         for row in (0..batch.len()).filter(|row| batch.kind(*row) == received) {
-            let text = |field| strings.text(batch.value(row, field) as u32).unwrap_or_default();
+            let text = |field| strings.of_value(batch.value(row, field));
             let came = batch.value(row, bytes) as i64 > 0 && text(remote).is_empty();
             // Sockets of another `sa_family` (the kernel's own) have no addresses at all.
             self.messages += u64::from(came && !text(local).starts_with("socket:"));
@@ -32,7 +32,6 @@ impl Unconnected {
 fn find(program: &Program) -> Option<(EventId, [usize; 3])> {
     let received = program.catalog().find("received")?;
     program.schemas().iter().find(|schema| schema.uses(received))?;
-    let fields = &program.catalog().get(received)?.fields;
-    let place = |name: &str| fields.iter().position(|field| field.name == name);
-    Some((received, [place("local")?, place("remote")?, place("bytes")?]))
+    let kind = program.catalog().get(received)?;
+    Some((received, [kind.place("local")?, kind.place("remote")?, kind.place("bytes")?]))
 }

@@ -39,9 +39,8 @@ impl Undecoded {
         let followed = followed("ask") || followed("answer");
         let find = |name, text| {
             let event = catalog.find(name).filter(|_| followed)?;
-            let fields = &catalog.get(event)?.fields;
-            let place = |name: &str| fields.iter().position(|field| field.name == name);
-            Some((event, [place("local")?, place("remote")?, place(text)?]))
+            let kind = catalog.get(event)?;
+            Some((event, [kind.place("local")?, kind.place("remote")?, kind.place(text)?]))
         };
         Undecoded {
             given_up: find("undecoded", "reason"),
@@ -64,7 +63,7 @@ impl Undecoded {
             let kind = batch.kind(row);
             let (ends, what) = match (self.given_up, self.answers) {
                 (Some((event, [ends @ .., reason])), _) if event == kind => {
-                    let text = strings.text(batch.value(row, reason) as u32).unwrap_or_default();
+                    let text = strings.of_value(batch.value(row, reason));
                     // A word that is not known is of another version: something was given up.
                     let known = Reason::ALL.into_iter().find(|reason| reason.text() == text);
                     (ends, What::GivenUp(known.unwrap_or(Reason::Unknown)))

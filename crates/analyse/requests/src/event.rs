@@ -2,11 +2,13 @@
 //!
 //! A [`Batch`] is a structure of arrays: times, kinds, and as many columns of numbers as the widest
 //! event has fields. Field *n* of an event lies in column *n*, whatever its kind, so a batch maps
-//! onto an Arrow record batch column by column. Texts are numbers too: codes of a [`Strings`].
+//! onto an Arrow record batch column by column. Texts are numbers too: codes of a [`Strings`]. A reader starts with
+//! the program's ([`crate::Program::strings`]), so that texts in filters and texts in events have the same codes.
 
 use std::collections::HashMap;
 
 pub use fettle_abi::FieldType;
+pub use fettle_types::Strings;
 
 /// A named and typed field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +28,13 @@ pub struct EventType {
     pub name: String,
     /// Its fields; the place of a field is its column.
     pub fields: Vec<Field>,
+}
+
+impl EventType {
+    /// The place of a field.
+    pub fn place(&self, field: &str) -> Option<usize> {
+        self.fields.iter().position(|known| known.name == field)
+    }
 }
 
 /// The number of a kind of event in its [`Catalog`].
@@ -77,39 +86,6 @@ impl Catalog {
         self.by_name.insert(event.name.clone(), id);
         self.events.push(event);
         id
-    }
-}
-
-/// Texts of a stream, each stored once and named by a code.
-///
-/// A reader starts with the program's ([`crate::Program::strings`]), so that texts in filters and
-/// texts in events have the same codes.
-#[derive(Clone, Debug, Default)]
-pub struct Strings {
-    texts: Vec<String>,
-    codes: HashMap<String, u32>,
-}
-
-impl Strings {
-    /// The code of a text, a new one if need be. The last code stands for all texts beyond.
-    pub fn code(&mut self, text: &str) -> u32 {
-        if let Some(code) = self.codes.get(text) {
-            return *code;
-        }
-        let Ok(code) = u32::try_from(self.texts.len()) else { return u32::MAX };
-        self.texts.push(text.into());
-        self.codes.insert(text.into(), code);
-        code
-    }
-
-    /// The code of a text, if it has one.
-    pub fn find(&self, text: &str) -> Option<u32> {
-        self.codes.get(text).copied()
-    }
-
-    /// The text of a code.
-    pub fn text(&self, code: u32) -> Option<&str> {
-        self.texts.get(code as usize).map(String::as_str)
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use fettle_record::tail::{self, Listener, Tail};
-use fettle_trace::Trace;
+use fettle_trace::{EventKind, Strings, Trace};
 use fettle_types::{Pid, Tid};
 use fettle_watch::requests::{Answered, Happened, Open, Recent, Recorded, Requests};
 
@@ -276,11 +276,11 @@ struct Places<const N: usize> {
 }
 
 impl<const N: usize> Places<N> {
-    fn find(kinds: &[fettle_trace::EventKind], name: &str, fields: [&str; N]) -> Option<Places<N>> {
+    fn find(kinds: &[EventKind], name: &str, fields: [&str; N]) -> Option<Places<N>> {
         let kind = kinds.iter().position(|kind| kind.name == name)?;
         let mut places = [0; N];
         for (place, field) in places.iter_mut().zip(fields) {
-            *place = kinds[kind].fields.iter().position(|one| one.name == field)?;
+            *place = kinds[kind].place(field)?;
         }
         Some(Places { kind, fields: places })
     }
@@ -301,7 +301,7 @@ struct Question {
 /// Questions that wait for their answers, and requests that were answered.
 #[derive(Debug)]
 struct Questions {
-    kinds: Vec<fettle_trace::EventKind>,
+    kinds: Vec<EventKind>,
     /// By kind, where the numbers of its process and thread are.
     tasks: Vec<[Option<usize>; 2]>,
     /// Trace time 0 of the recording that is read, and before when nothing else will come.
@@ -311,8 +311,7 @@ struct Questions {
     recent: VecDeque<Happened>,
     ask: Option<Places<8>>,
     answer: Option<Places<5>>,
-    texts: Vec<String>,
-    codes: HashMap<String, u32>,
+    texts: Strings,
     /// By process, connection and the number of the question on it.
     open: HashMap<[u64; 3], Question>,
     answered: Vec<Answered>,
@@ -323,9 +322,7 @@ impl Questions {
     fn new(begin_ns: u64) -> Questions {
         let kinds = tail::kinds();
         let ask = ["pid", "socket", "exchange", "sent", "command", "detail", "lay_ns", "tid"];
-        let task = |kind: &fettle_trace::EventKind| {
-            ["pid", "tid"].map(|name| kind.fields.iter().position(|field| field.name == name))
-        };
+        let task = |kind: &EventKind| ["pid", "tid"].map(|name| kind.place(name));
         Questions {
             tasks: kinds.iter().map(task).collect(),
             begin_ns,
@@ -333,8 +330,7 @@ impl Questions {
             recent: VecDeque::new(),
             ask: Places::find(&kinds, "ask", ask),
             answer: Places::find(&kinds, "answer", ["pid", "socket", "exchange", "sent", "ok"]),
-            texts: Vec::new(),
-            codes: HashMap::new(),
+            texts: Strings::default(),
             open: HashMap::new(),
             answered: Vec::new(),
             kinds,
@@ -387,22 +383,11 @@ impl Questions {
             is_whole: self.reported_ns >= until_ns,
         }
     }
-
-    fn known(&self, code: u64) -> &str {
-        let at = usize::try_from(code).unwrap_or(usize::MAX);
-        self.texts.get(at).map_or("", String::as_str)
-    }
 }
 
 impl Listener for Questions {
     fn text(&mut self, text: &str) -> u32 {
-        if let Some(code) = self.codes.get(text) {
-            return *code;
-        }
-        let code = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
-        self.texts.push(text.to_owned());
-        self.codes.insert(text.to_owned(), code);
-        code
+        self.texts.code(text)
     }
 
     fn event(&mut self, kind: usize, time_ns: u64, values: &[u64]) {
@@ -417,7 +402,8 @@ impl Listener for Questions {
             if self.open.len() >= OPEN_MAX {
                 self.open.clear();
             }
-            let what = format!("{} {}", self.known(command), self.known(detail)).trim().to_owned();
+            let [command, detail] = [command, detail].map(|text| self.texts.of_value(text));
+            let what = format!("{command} {detail}").trim().to_owned();
             let question = Question { begin_ns: time_ns.saturating_sub(lay_ns), tid, what };
             self.open.insert([pid, socket, exchange], question);
         }

@@ -25,12 +25,12 @@ mod write;
 
 use std::path::PathBuf;
 
-use fettle_trace::{Manifest, MergedTrace, Trace};
+use fettle_trace::{Manifest, MergedTrace, Strings, Trace};
 use rustc_hash::FxHashSet;
 
 use crate::aligned::{Aligned, merged_trace};
 use crate::clock::{Line, NoFit};
-use crate::messages::{Between, Openings, Pair, Sides, Texts};
+use crate::messages::{Between, Openings, Pair, Sides};
 
 pub use error::{Error, Result};
 
@@ -67,7 +67,7 @@ pub fn merge(merge: &Merge<'_>, stop: &dyn Fn() -> bool) -> Result<Merged> {
     let Merge { traces, offsets_ns, output } = merge;
     check(traces)?;
     // The connections, and between which processes each is.
-    let mut texts = Texts::default();
+    let mut texts = Strings::default();
     let openings: Result<Vec<Openings>> =
         traces.iter().map(|trace| Openings::read(trace, &mut texts)).collect();
     let openings = openings?;
@@ -170,7 +170,7 @@ fn align(
     machines: &[usize],
     offsets_ns: &[i64],
     openings: &[Openings],
-    texts: &mut Texts,
+    texts: &mut Strings,
 ) -> Result<Vec<Aligned>> {
     let mut aligned: Vec<Option<Aligned>> = vec![None; traces.len()];
     aligned[0] = Some(Aligned { by: "reference", ..Aligned::default() });
@@ -238,7 +238,7 @@ fn links(
     traces: &[Trace],
     machines: &[usize],
     openings: &[Openings],
-    texts: &mut Texts,
+    texts: &mut Strings,
     known: &[Option<Aligned>],
 ) -> Result<Vec<Link>> {
     // What both sides of have been seen, of traces whose clocks are to be compared.

@@ -12,40 +12,13 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use fettle_trace::{EventKind, EventRun, Trace};
+use fettle_trace::{EventKind, EventRun, Strings, Trace};
 
 use crate::clock::Bounds;
 use crate::error::Result;
 
-/// Two ends of a connection, this side's first, by [`Texts`].
+/// Two ends of a connection, this side's first, by the texts of all traces.
 pub(crate) type Pair = (u32, u32);
-
-/// Texts of all traces by number.
-#[derive(Default)]
-pub(crate) struct Texts {
-    codes: FxHashMap<String, u32>,
-    texts: Vec<String>,
-}
-
-impl Texts {
-    fn code(&mut self, text: &str) -> u32 {
-        if let Some(code) = self.codes.get(text) {
-            return *code;
-        }
-        let code = self.texts.len() as u32;
-        self.codes.insert(text.to_owned(), code);
-        self.texts.push(text.to_owned());
-        code
-    }
-
-    pub(crate) fn get(&self, text: &str) -> Option<u32> {
-        self.codes.get(text).copied()
-    }
-
-    fn text(&self, code: u32) -> &str {
-        self.texts.get(code as usize).map_or("", String::as_str)
-    }
-}
 
 /// How often connections began in a trace.
 #[derive(Default)]
@@ -69,7 +42,7 @@ const IN_PROGRESS: i64 = -115;
 
 impl Openings {
     /// Reads them.
-    pub(crate) fn read(trace: &Trace, texts: &mut Texts) -> Result<Openings> {
+    pub(crate) fn read(trace: &Trace, texts: &mut Strings) -> Result<Openings> {
         let mut openings = Openings::default();
         let mut roles = Vec::new();
         let (mut stream, _) = trace.events(&mut |kind| {
@@ -104,10 +77,10 @@ impl Openings {
     }
 
     /// Connections that were opened here and accepted there.
-    pub(crate) fn shared(&self, there: &Openings, texts: &Texts) -> Vec<Pair> {
+    pub(crate) fn shared(&self, there: &Openings, texts: &Strings) -> Vec<Pair> {
         let matches = |((a, b), (connected, accepted)): (&Pair, &(u32, u32))| {
             let other = there.of.get(&(*b, *a)).copied().unwrap_or_default();
-            let own = is_own(texts.text(*a)) || is_own(texts.text(*b));
+            let own = [a, b].iter().any(|end| is_own(texts.text(**end).unwrap_or_default()));
             // A machine that both opens and accepts it knows both sides by itself.
             let once = *accepted == 0 && !self.of.contains_key(&(*b, *a));
             let there_too = other == (0, *connected) && !there.of.contains_key(&(*a, *b));
@@ -140,18 +113,16 @@ const WITHIN: [&str; 4] = ["page_fault", "page_fault_done", "signal_delivered", 
 
 /// What a kind says, and the places of the fields that it takes: `tid` first.
 fn role(kind: &EventKind) -> Option<(Role, Vec<usize>)> {
-    let place = |name: &str| kind.fields.iter().position(|field| field.name == name);
-    let places = |names: &[&str]| names.iter().map(|name| place(name)).collect::<Option<Vec<_>>>();
     match kind.name.as_str() {
-        "connect" => Some((Role::Connect, places(&["tid", "local", "remote", "result"])?)),
-        "accept" => Some((Role::Accept, places(&["tid", "local", "remote"])?)),
-        "sent" => Some((Role::Sent, places(&["tid", "local", "remote", "bytes"])?)),
-        "received" => Some((Role::Received, places(&["tid", "local", "remote", "bytes"])?)),
+        "connect" => Some((Role::Connect, kind.places(&["tid", "local", "remote", "result"])?)),
+        "accept" => Some((Role::Accept, kind.places(&["tid", "local", "remote"])?)),
+        "sent" => Some((Role::Sent, kind.places(&["tid", "local", "remote", "bytes"])?)),
+        "received" => Some((Role::Received, kind.places(&["tid", "local", "remote", "bytes"])?)),
         // That a call has to wait is recorded when it does.
         name if name.ends_with("_begin") || WITHIN.contains(&name) => None,
         _ => {
-            place("pid")?;
-            Some((Role::Returned, places(&["tid"])?))
+            kind.place("pid")?;
+            Some((Role::Returned, kind.places(&["tid"])?))
         }
     }
 }
@@ -198,7 +169,7 @@ impl Sides {
     pub(crate) fn read(
         trace: &Trace,
         wanted: &FxHashSet<Pair>,
-        texts: &mut Texts,
+        texts: &mut Strings,
     ) -> Result<Sides> {
         let mut roles = Vec::new();
         let (mut stream, _) = trace.events(&mut |kind| {

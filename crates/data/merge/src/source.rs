@@ -1,13 +1,13 @@
 //! One of the traces on its way into the new one.
 
 use fettle_trace::{
-    EventKind, EventWriter, FieldType, KindId, Process, TASKS_OF_A_MACHINE, Thread, Trace,
+    EventKind, EventWriter, FieldType, KindId, Process, Strings, TASKS_OF_A_MACHINE, Thread, Trace,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::clock::Line;
 use crate::error::{Error, Result};
-use crate::messages::{Pair, Texts, is_own, value};
+use crate::messages::{Pair, is_own, value};
 
 /// Numbers of processors that a machine has in a trace of several: no Linux has more.
 pub(crate) const CPUS_OF_A_MACHINE: u32 = 1 << 13;
@@ -40,7 +40,7 @@ impl SourceTrace<'_> {
     pub(crate) fn events(
         &mut self,
         writer: &mut EventWriter,
-        texts: &Texts,
+        texts: &Strings,
         inner: &FxHashSet<Pair>,
         stop: &dyn Fn() -> bool,
     ) -> Result<()> {
@@ -173,7 +173,7 @@ pub(crate) enum Change {
 /// Ends of connections as the new trace names them.
 pub(crate) struct Ends<'a> {
     name: Option<&'a str>,
-    texts: &'a Texts,
+    texts: &'a Strings,
     inner: &'a FxHashSet<Pair>,
     /// Texts by the writer's codes.
     known: Vec<String>,
@@ -221,7 +221,7 @@ impl Ends<'_> {
         }
         let text = |code: u32| self.known.get(code as usize).map_or("", String::as_str);
         let (here, there) = (text(pair.0), text(pair.1));
-        let known = self.texts.get(here).zip(self.texts.get(there));
+        let known = self.texts.find(here).zip(self.texts.find(there));
         let own = is_own(here) || is_own(there) || known.is_some_and(|p| self.inner.contains(&p));
         let marked = |text: &str| match text.is_empty() {
             true => String::new(),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fettle_trace::{
     CallWriter, Clock, CpuLoss, EventWriter, Finish, Loss, Manifest, MergedMachine, ProbeMode,
-    Trace, TraceWriter,
+    Strings, Trace, TraceWriter,
 };
 use rustc_hash::FxHashSet;
 
@@ -12,7 +12,7 @@ use crate::aligned::{Aligned, merged_trace};
 use crate::calls::{self, Code, Measure};
 use crate::clock::Line;
 use crate::error::Result;
-use crate::messages::{Pair, Texts};
+use crate::messages::Pair;
 use crate::source::SourceTrace;
 
 pub(crate) struct Writing<'a> {
@@ -29,7 +29,7 @@ impl Writing<'_> {
     pub(crate) fn run(
         &self,
         output: &Path,
-        texts: &Texts,
+        texts: &Strings,
         stop: &dyn Fn() -> bool,
     ) -> Result<Manifest> {
         let manifest = self.manifest();
@@ -134,7 +134,7 @@ impl Writing<'_> {
     fn fill(
         &self,
         output: &Path,
-        texts: &Texts,
+        texts: &Strings,
         stop: &dyn Fn() -> bool,
         manifest: Manifest,
     ) -> Result<Finish> {

@@ -54,7 +54,7 @@ pub use call_writer::{CallWriter, WrittenCalls};
 pub use calls::{Call, ROWS_PER_FILE};
 pub use error::{Error, Result};
 pub use events::kind::{CpuLoss, EventField, EventKind, Events};
-pub use events::{EventRun, EventStream, EventWriter, FieldType, KindId, WrittenEvents};
+pub use events::{EventRun, EventStream, EventWriter, FieldType, KindId, Strings, WrittenEvents};
 pub use finish::{Finish, OpenCall};
 pub use manifest::{
     Clock, ClockPair, Exit, Field, FileEntry, Loss, MIN_READER_VERSION, Machine, Manifest, Merge,

@@ -342,18 +342,13 @@ fn write_recorded(
         values.clear();
         for (field, value) in fields.iter().zip(own) {
             values.push(match field.ty {
-                FieldType::Text => u64::from(writer.text(text_of(recorded, *value))),
+                FieldType::Text => u64::from(writer.text(recorded.texts.of_value(*value))),
                 _ => *value,
             });
         }
         writer.push(id, event.at_ns - base_ns, *cpu as u32, &values)?;
     }
     Ok(())
-}
-
-fn text_of(recorded: &Recorded, code: u64) -> &str {
-    let at = usize::try_from(code).unwrap_or(usize::MAX);
-    recorded.texts.get(at).map_or("", String::as_str)
 }
 
 /// What a thread did since it was asked.
@@ -375,8 +370,7 @@ fn steps(open: &Open, recorded: &Recorded) -> Vec<Step> {
 
 fn field(recorded: &Recorded, event: &Happened, name: &str) -> Option<u64> {
     let kind = recorded.kinds.get(event.kind)?;
-    let place = kind.fields.iter().position(|field| field.name == name)?;
-    event.values.get(place).copied()
+    event.values.get(kind.place(name)?).copied()
 }
 
 /// The fields of an event that say something of it; whose and where it is, is known.
@@ -385,7 +379,7 @@ fn fields_of(recorded: &Recorded, kind: &EventKind, event: &Happened) -> Map<Str
     let shown = all.filter(|(field, _)| !matches!(field.name.as_str(), "cpu" | "pid" | "tid"));
     let value = |(field, value): (&EventField, &u64)| {
         let shown = match field.ty {
-            FieldType::Text => Value::from(text_of(recorded, *value)),
+            FieldType::Text => Value::from(recorded.texts.of_value(*value)),
             FieldType::Bool => Value::from(*value != 0),
             FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64 => {
                 Value::from(value.cast_signed())
@@ -464,6 +458,8 @@ impl Writers {
 
 #[cfg(test)]
 mod tests {
+    use fettle_trace::Strings;
+
     use super::*;
     use crate::look::{ProcessId, Progress};
 
@@ -523,9 +519,11 @@ mod tests {
             what: what.into(),
             begun_ns,
         };
+        let mut texts = Strings::default();
+        assert_eq!(["/etc/hosts", "file"].map(|text| texts.code(text)), [0, 1]);
         Recorded {
             kinds: vec![open],
-            texts: vec!["/etc/hosts".into(), "file".into()],
+            texts,
             events: vec![event(1_000_050, 8), event(1_000_350, 8), event(1_000_360, 7)],
             open: vec![asked(7, "GET /7", 1_000_010), asked(8, "GET /8", 1_000_250)],
             is_whole: true,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fettle_stats::Distribution;
-use fettle_trace::EventKind;
+use fettle_trace::{EventKind, Strings};
 use fettle_types::{Pid, Tid};
 
 use crate::look::RequestsLook;
@@ -49,7 +49,7 @@ pub struct Recorded {
     /// All kinds that there are; `cpu` is the first field of each.
     pub kinds: Vec<EventKind>,
     /// Texts, by their codes in events.
-    pub texts: Vec<String>,
+    pub texts: Strings,
     /// The events, in order of time.
     pub events: Vec<Happened>,
     /// Questions without an answer, in order of time.

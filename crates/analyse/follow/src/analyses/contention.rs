@@ -78,7 +78,7 @@ pub fn contention(
 }
 
 fn text(context: &Context<'_>, code: u64) -> String {
-    context.strings.text(code as u32).unwrap_or_default().to_owned()
+    context.strings.of_value(code).to_owned()
 }
 
 fn place(context: &Context<'_>, function: Option<u64>) -> Place {
@@ -110,10 +110,10 @@ impl Uses {
         let (pid, tid) = (values[0] as u32, values[1] as u32);
         match which {
             4 => {
-                let kind = match context.strings.text(values[3] as u32) {
-                    Some("spin") => Operation::SpinLock,
-                    Some("rwlock") => Operation::WriteLock,
-                    Some("semaphore") => Operation::SemWait,
+                let kind = match context.strings.of_value(values[3]) {
+                    "spin" => Operation::SpinLock,
+                    "rwlock" => Operation::WriteLock,
+                    "semaphore" => Operation::SemWait,
                     _ => Operation::MutexLock,
                 };
                 self.events.made(pid, values[2]);
@@ -158,7 +158,7 @@ impl Uses {
         let mut function = open.last().copied();
         for code in open.iter().rev() {
             function = Some(*code);
-            let name = || operation_of(context.strings.text(*code as u32).unwrap_or_default());
+            let name = || operation_of(context.strings.of_value(*code));
             match self.operations.entry(*code).or_insert_with(name) {
                 Some(known) => operation = operation.or(Some(*known)),
                 None => break,

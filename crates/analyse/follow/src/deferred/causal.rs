@@ -70,17 +70,13 @@ impl Causal {
         for (name, sends, transport, from, to) in transfers {
             let Some(id) = catalog.find(name) else { continue };
             let Some(kind) = catalog.get(id) else { continue };
-            let column = |name: &str| kind.fields.iter().position(|field| field.name == name);
-            if let (Some(from), Some(to), Some(bytes)) = (column(from), column(to), column("bytes"))
-            {
-                let thread = column("tid");
+            let places = (kind.place(from), kind.place(to), kind.place("bytes"));
+            if let (Some(from), Some(to), Some(bytes)) = places {
+                let thread = kind.place("tid");
                 roles[id.index()] = Some(Role { sends, transport, from, to, bytes, thread });
             }
         }
-        let task = catalog.find("task").and_then(|id| {
-            let fields = &catalog.get(id)?.fields;
-            Some((id, fields.iter().position(|field| field.name == "tid")?))
-        });
+        let task = catalog.find("task").and_then(|id| Some((id, catalog.get(id)?.place("tid")?)));
         Causal {
             held: Batch::new(catalog),
             seen: 0,
@@ -213,7 +209,7 @@ mod tests {
         let mut take = |batch: &Batch| {
             for row in 0..batch.len() {
                 let kind = catalog.get(batch.kind(row)).unwrap();
-                let bytes = kind.fields.iter().position(|field| field.name == "bytes");
+                let bytes = kind.place("bytes");
                 out.push((kind.name.clone(), bytes.map_or(0, |column| batch.value(row, column))));
             }
         };

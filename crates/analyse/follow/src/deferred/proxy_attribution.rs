@@ -152,10 +152,7 @@ impl ProxyAttribution {
     /// For the events of a program; none wait unless it has the field and what is sent is `wanted`.
     pub fn new(program: &Program, wanted: &dyn Fn(EventId) -> bool) -> ProxyAttribution {
         let catalog = program.catalog();
-        let place = |event: EventId, name: &str| {
-            let fields = &catalog.get(event)?.fields;
-            fields.iter().position(|field| field.name == name)
-        };
+        let place = |event: EventId, name: &str| catalog.get(event)?.place(name);
         let sent = catalog.find("sent").filter(|event| wanted(*event));
         let is_asked_for = sent.and_then(|event| place(event, "behalf")).is_some();
         let mut places = vec![Places::default(); catalog.events().len()];

@@ -13,7 +13,7 @@ use crate::hash::FastMap;
 use crate::report::Analysis;
 use crate::tree::NodeId;
 use fettle_trace::proto::Message;
-use fettle_types::FunctionIndex;
+use fettle_types::{FunctionIndex, Strings};
 
 /// Field numbers of `profile.proto` that are used here.
 mod field {
@@ -41,30 +41,12 @@ mod field {
     pub(super) const FUNCTION_LINE: u32 = 5;
 }
 
-/// The string table: each string once, in order of first use.
-struct Strings {
-    numbers: std::collections::HashMap<String, u64>,
-    order: Vec<String>,
-}
-
-impl Strings {
-    fn number(&mut self, text: &str) -> u64 {
-        if let Some(&number) = self.numbers.get(text) {
-            return number;
-        }
-        let number = self.order.len() as u64;
-        self.numbers.insert(text.to_owned(), number);
-        self.order.push(text.to_owned());
-        number
-    }
-}
-
 /// What the values of a sample are.
 fn write_kinds(kinds: &[(&str, &str)], strings: &mut Strings, message: &mut Message) {
     for (name, unit) in kinds {
         let mut value_type = Message::default();
-        value_type.number(field::TYPE_NAME, strings.number(name));
-        value_type.number(field::TYPE_UNIT, strings.number(unit));
+        value_type.number(field::TYPE_NAME, strings.code(name).into());
+        value_type.number(field::TYPE_UNIT, strings.code(unit).into());
         message.message(field::SAMPLE_TYPE, &value_type);
     }
 }
@@ -94,9 +76,9 @@ pub(super) fn write(
 ) -> Result<()> {
     let functions: FastMap<FunctionIndex, Function> =
         functions.into_iter().map(|function| (function.id, function)).collect();
-    let mut strings = Strings { numbers: Default::default(), order: Vec::new() };
+    let mut strings = Strings::default();
     // The first string is always the empty one.
-    strings.number("");
+    strings.code("");
     let mut gzip = GzEncoder::new(out, Compression::fast());
     let mut message = Message::default();
 
@@ -104,7 +86,7 @@ pub(super) fn write(
     let kinds = [("calls", "count"), ("time", "nanoseconds"), ("cpu", "nanoseconds")];
     let kinds = &kinds[..if cpu { 3 } else { 2 }];
     write_kinds(kinds, &mut strings, &mut message);
-    message.number(field::DEFAULT_SAMPLE_TYPE, strings.number("time"));
+    message.number(field::DEFAULT_SAMPLE_TYPE, strings.code("time").into());
     message.number(field::TIME_NANOS, analysis.manifest.start_unix_ns);
     message.number(field::DURATION_NANOS, analysis.manifest.duration_ns);
 
@@ -142,9 +124,9 @@ pub(super) fn write(
 
         let mut function = Message::default();
         function.number(field::FUNCTION_ID, number);
-        function.number(field::FUNCTION_NAME, strings.number(&analysis.names.shown(id)));
-        function.number(field::FUNCTION_SYMBOL, strings.number(symbol));
-        function.number(field::FUNCTION_FILE, strings.number(file));
+        function.number(field::FUNCTION_NAME, strings.code(&analysis.names.shown(id)).into());
+        function.number(field::FUNCTION_SYMBOL, strings.code(symbol).into());
+        function.number(field::FUNCTION_FILE, strings.code(file).into());
         function.number(field::FUNCTION_LINE, u64::from(line));
         message.message(field::FUNCTION, &function);
 
@@ -157,7 +139,7 @@ pub(super) fn write(
         location.message(field::LOCATION_LINE, &place);
         message.message(field::LOCATION, &location);
     }
-    for text in &strings.order {
+    for text in strings.all() {
         message.bytes(field::STRING, text.as_bytes());
     }
     gzip.write_all(&message.0)?;

@@ -169,7 +169,7 @@ impl Checker {
         span: Span,
         context: &Context<'_>,
     ) -> Checked<(Expr, Type)> {
-        if let Some(column) = context.event.fields.iter().position(|field| field.name == name) {
+        if let Some(column) = context.event.place(name) {
             let ty = context.event.fields[column].ty;
             return Ok((Expr::Column { column, signed: ty.signed() }, Type::of(ty)));
         }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use fettle_trace::{EventKind, Trace};
+use fettle_trace::{Strings, Trace};
 
 use super::names::Names;
 use crate::error::{Error, Result};
@@ -74,8 +74,8 @@ pub fn is_trace(path: &Path) -> bool {
 pub fn read(path: &Path, names: &Names) -> Result<Vec<Wire>> {
     let trace = Trace::open(path)?;
     let (mut stream, _) = trace.events(&mut |kind| match kind.name.as_str() {
-        "ask" => places(kind, &ASK),
-        "answer" => places(kind, &ANSWER),
+        "ask" => kind.places(&ASK),
+        "answer" => kind.places(&ANSWER),
         _ => None,
     })?;
     let answers: Vec<bool> = stream.kinds().map(|kind| kind.name == "answer").collect();
@@ -84,16 +84,16 @@ pub fn read(path: &Path, names: &Names) -> Result<Vec<Wire>> {
         return Err(Error::Unknown { path: path.to_owned(), hint });
     }
     let start_ns = trace.manifest().start_unix_ns;
-    let mut texts = Texts::default();
+    let mut strings = Strings::default();
     let mut wires = Wires::default();
-    while let Some(run) = stream.next(u64::MAX, &mut |text| texts.code(text))? {
+    while let Some(run) = stream.next(u64::MAX, &mut |text| strings.code(text))? {
         let is_answer = answers.get(run.kind).copied().unwrap_or(false);
         for (row, time_ns) in run.times_ns().iter().enumerate() {
             let value = |place: usize| run.values(place).get(row).copied().unwrap_or(0);
             let [pid, local, remote, sent, exchange] = [0, 1, 2, 3, 4].map(value);
             let method = match is_answer {
                 true => None,
-                false => match names.method_at(texts.text(value(5))) {
+                false => match names.method_at(strings.of_value(value(5))) {
                     None => continue,
                     method => method,
                 },
@@ -155,34 +155,6 @@ impl Wires {
         if wire.is_whole() {
             self.whole.extend(self.open.remove(&key));
         }
-    }
-}
-
-fn places(kind: &EventKind, fields: &[&str]) -> Option<Vec<usize>> {
-    let place = |name: &&str| kind.fields.iter().position(|field| field.name == *name);
-    fields.iter().map(place).collect()
-}
-
-/// Texts by their codes.
-#[derive(Debug, Default)]
-struct Texts {
-    codes: HashMap<String, u32>,
-    texts: Vec<String>,
-}
-
-impl Texts {
-    fn code(&mut self, text: &str) -> u32 {
-        if let Some(code) = self.codes.get(text) {
-            return *code;
-        }
-        let code = self.texts.len() as u32;
-        self.codes.insert(text.to_owned(), code);
-        self.texts.push(text.to_owned());
-        code
-    }
-
-    fn text(&self, code: u64) -> &str {
-        usize::try_from(code).ok().and_then(|code| self.texts.get(code)).map_or("", String::as_str)
     }
 }
 

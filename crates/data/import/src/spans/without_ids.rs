@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fettle_reconstruct::{Reconstruction, Side};
-use rustc_hash::FxHashMap;
+use fettle_trace::Strings;
 
 use super::{Found, Moments, Span, Spans, console, jaeger, otlp, zipkin};
 use crate::detect::{Format, detect};
@@ -79,14 +79,12 @@ pub fn reconstruct(spans: &mut [Span]) -> Reconstruction {
 
 /// Spans as the reconstruction takes them: names are numbers, and ids are not there.
 pub fn plain(spans: &[Span]) -> Vec<fettle_reconstruct::Span> {
-    let mut names = Numbers::default();
-    let mut services = Numbers::default();
-    let mut processes = Numbers::default();
+    let mut names = Strings::default();
+    let mut services = Strings::default();
+    let mut processes = Strings::default();
     // Services that report something come first: peers are looked for among them.
-    for span in spans {
-        services.of(&span.service);
-    }
-    let reporting = services.known.len() as u32;
+    let reporting =
+        spans.iter().map(|span| services.code(&span.service).saturating_add(1)).max().unwrap_or(0);
     let kinds = spans.iter().any(|span| matches!(span.about.kind.as_str(), "server" | "client"));
     spans
         .iter()
@@ -98,16 +96,16 @@ pub fn plain(spans: &[Span]) -> Vec<fettle_reconstruct::Span> {
                 "" if !kinds => Side::Callee,
                 _ => Side::Inside,
             };
-            let service = services.of(&span.service);
+            let service = services.code(&span.service);
             fettle_reconstruct::Span {
                 begin_ns: span.from_ns,
                 end_ns: span.to_ns.max(span.from_ns),
                 side,
                 process: processes
-                    .of(&format!("{}\0{}\0{}", span.service, span.about.instance, span.pid)),
+                    .code(&format!("{}\0{}\0{}", span.service, span.about.instance, span.pid)),
                 service,
                 peer: peer(span, side, &mut services, reporting),
-                name: names.of(&alike(&span.name)),
+                name: names.code(&alike(&span.name)),
                 thread: (span.tid != 0).then_some(span.tid.into()),
                 connection: span.about.port.map(u64::from),
             }
@@ -116,12 +114,12 @@ pub fn plain(spans: &[Span]) -> Vec<fettle_reconstruct::Span> {
 }
 
 /// The service on the other side: one that reports spans, or, of a side that asked, whatever it is called.
-fn peer(span: &Span, side: Side, services: &mut Numbers, reporting: u32) -> Option<u32> {
-    let known = |text: &str| services.known.get(text).copied().filter(|number| *number < reporting);
+fn peer(span: &Span, side: Side, services: &mut Strings, reporting: u32) -> Option<u32> {
+    let known = |text: &str| services.find(text).filter(|number| *number < reporting);
     let found = span.about.peers.iter().find_map(|name| {
         short(name).into_iter().find_map(|name| known(&name).filter(|_| name != span.service))
     });
-    let named = || span.about.peers.first().map(|name| services.of(name));
+    let named = || span.about.peers.first().map(|name| services.code(name));
     match side {
         Side::Caller => found.or_else(named),
         Side::Callee => found,
@@ -148,23 +146,6 @@ fn alike(name: &str) -> String {
     };
     let query = name.split('?').next().unwrap_or(name);
     query.split('/').map(part).collect::<Vec<_>>().join("/")
-}
-
-/// Numbers for texts, in the order that they come in.
-#[derive(Debug, Default)]
-struct Numbers {
-    known: FxHashMap<String, u32>,
-}
-
-impl Numbers {
-    fn of(&mut self, text: &str) -> u32 {
-        if let Some(known) = self.known.get(text) {
-            return *known;
-        }
-        let number = self.known.len() as u32;
-        self.known.insert(text.to_owned(), number);
-        number
-    }
 }
 
 /// What has to be said of a reconstruction.

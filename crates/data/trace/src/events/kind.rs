@@ -38,6 +38,16 @@ impl EventKind {
     pub fn declared(name: impl Into<String>, fields: &[EventField]) -> EventKind {
         EventKind { name: name.into(), fields: with_cpu(fields), rows: 0 }
     }
+
+    /// The place of a field.
+    pub fn place(&self, field: &str) -> Option<usize> {
+        self.fields.iter().position(|known| known.name == field)
+    }
+
+    /// The places of fields in this order; nothing if one of them is missing.
+    pub fn places(&self, fields: &[&str]) -> Option<Vec<usize>> {
+        fields.iter().map(|field| self.place(field)).collect()
+    }
 }
 
 /// Events that found no room, of one processor's ring.

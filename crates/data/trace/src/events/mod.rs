@@ -11,7 +11,7 @@
 //! when its first time is reached, so that what is in memory is a window of the runs that overlap.
 //!
 //! Texts are dictionary-encoded. A reader names them by codes of the caller's, looked up once per
-//! entry of a dictionary and not once per row.
+//! entry of a dictionary and not once per row; [`Strings`] hands out such codes.
 
 pub(crate) mod kind;
 mod part;
@@ -19,6 +19,7 @@ mod read;
 mod write;
 
 pub use fettle_abi::FieldType;
+pub use fettle_types::Strings;
 pub(crate) use read::found;
 pub use read::{EventRun, EventStream};
 pub use write::{EventWriter, KindId, WrittenEvents};
