@@ -46,6 +46,32 @@ pub trait Source {
     fn finish(&mut self, sink: &mut Sink);
 }
 
+/// What a source that has read its file before the first event will say in the end.
+#[derive(Debug, Default)]
+pub struct Remarks {
+    /// What it could not take, and how many.
+    pub losses: Vec<(&'static str, u64)>,
+    /// What else should be said.
+    pub notes: Vec<String>,
+}
+
+impl Remarks {
+    /// For [`Source::left_out`].
+    pub fn left_out(&self) -> Vec<(&'static str, u64)> {
+        self.losses.iter().copied().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// For [`Source::finish`].
+    pub fn report(&mut self, sink: &mut Sink) {
+        for (reason, count) in self.losses.drain(..) {
+            sink.lose(reason, count);
+        }
+        for note in self.notes.drain(..) {
+            sink.note(note);
+        }
+    }
+}
+
 /// How many events pass between two checks for an interrupt.
 const LOOK: u32 = 1 << 12;
 

@@ -52,6 +52,11 @@ fn files_of_several_services_are_one_trace_for_each_request() {
         notes.iter().any(|note| note.contains("of 90 spans, 60 had one possible cause, 0 several")),
         "{notes:?}"
     );
+    // What every import says of spans is said, too.
+    assert!(
+        notes.iter().any(|note| note.ends_with("have numbers of their own here: 2")),
+        "{notes:?}"
+    );
     assert!(Trace::open(&output).unwrap().manifest().events.rows() == 180);
 }
 

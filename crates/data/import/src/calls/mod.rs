@@ -12,6 +12,7 @@ mod join;
 mod names;
 pub mod wires;
 
+use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 
 use fettle_abi::rpc;
@@ -21,7 +22,7 @@ use serde_json::Value as Json;
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::sink::{At, Sink, field_name, number_apart, task_fields};
-use crate::source::{Context, Source};
+use crate::source::{Context, Remarks, Source};
 use crate::spans::Found;
 use call::Call;
 pub use names::Names;
@@ -47,10 +48,8 @@ enum Owned {
 /// The events of a file, in order of time.
 #[derive(Debug)]
 pub struct Calls {
-    moments: std::vec::IntoIter<Moment>,
-    next: Option<Moment>,
-    losses: Vec<(&'static str, u64)>,
-    notes: Vec<String>,
+    moments: Peekable<std::vec::IntoIter<Moment>>,
+    remarks: Remarks,
 }
 
 /// Reads a file of events.
@@ -313,14 +312,13 @@ impl<'a> Reader<'a> {
             self.moments.push(Moment { time_ns, pid, tid, event: "rpc_hook".to_owned(), fields });
         }
         self.moments.sort_by_key(|moment| moment.time_ns);
-        let mut moments = self.moments.into_iter();
-        let next = moments.next();
         let losses = vec![
             ("calls that found no room in their sensor", self.lost),
             ("events of methods that no names file has", self.nameless),
             ("lines that are no events of rpc.calls", self.unclear),
         ];
-        Calls { moments, next, losses, notes: self.notes }
+        let remarks = Remarks { losses, notes: self.notes };
+        Calls { moments: self.moments.into_iter().peekable(), remarks }
     }
 }
 
@@ -362,13 +360,11 @@ fn span_text(span: u64) -> String {
 
 impl Source for Calls {
     fn next_ns(&mut self) -> Result<Option<u64>> {
-        Ok(self.next.as_ref().map(|moment| moment.time_ns))
+        Ok(self.moments.peek().map(|moment| moment.time_ns))
     }
 
     fn take(&mut self, context: &mut Context) -> Result<()> {
-        let Some(moment) = std::mem::replace(&mut self.next, self.moments.next()) else {
-            return Ok(());
-        };
+        let Some(moment) = self.moments.next() else { return Ok(()) };
         let Moment { time_ns, pid, tid, event, fields } = moment;
         let sink = &mut context.sink;
         sink.tasks.seen(pid, tid, "", time_ns);
@@ -398,16 +394,11 @@ impl Source for Calls {
     }
 
     fn left_out(&self) -> Vec<(&'static str, u64)> {
-        self.losses.iter().copied().filter(|(_, count)| *count > 0).collect()
+        self.remarks.left_out()
     }
 
     fn finish(&mut self, sink: &mut Sink) {
-        for (reason, count) in self.losses.drain(..) {
-            sink.lose(reason, count);
-        }
-        for note in self.notes.drain(..) {
-            sink.note(note);
-        }
+        self.remarks.report(sink);
     }
 }
 

@@ -14,6 +14,7 @@ pub mod without_ids;
 pub mod zipkin;
 
 use std::io::Read;
+use std::iter::Peekable;
 use std::path::Path;
 
 use fettle_trace::{EventField, FieldType};
@@ -22,7 +23,7 @@ use serde_json::Value as Json;
 
 use crate::error::{Error, Place, Result};
 use crate::sink::{At, Sink, task_fields};
-use crate::source::{Context, Source};
+use crate::source::{Context, Remarks, Source};
 use crate::syscalls::args::cut;
 use crate::value::{Field, Value};
 
@@ -50,11 +51,9 @@ pub const CALL_END: &str = "call_end";
 /// Begins and ends in order of time.
 #[derive(Debug)]
 pub struct Moments {
-    moments: std::vec::IntoIter<Moment>,
-    next: Option<Moment>,
+    moments: Peekable<std::vec::IntoIter<Moment>>,
     names: Vec<(u32, u32, String)>,
-    losses: Vec<(&'static str, u64)>,
-    notes: Vec<String>,
+    remarks: Remarks,
 }
 
 /// Spans or events that are left out, by why.
@@ -89,21 +88,18 @@ impl Moments {
     ) -> Moments {
         // The sort is stable: of those at the same time, begins stay before ends.
         moments.sort_by_key(|moment| moment.time_ns);
-        let mut moments = moments.into_iter();
-        let next = moments.next();
-        Moments { moments, next, names, losses, notes: Vec::new() }
+        let remarks = Remarks { losses, notes: Vec::new() };
+        Moments { moments: moments.into_iter().peekable(), names, remarks }
     }
 }
 
 impl Source for Moments {
     fn next_ns(&mut self) -> Result<Option<u64>> {
-        Ok(self.next.as_ref().map(|moment| moment.time_ns))
+        Ok(self.moments.peek().map(|moment| moment.time_ns))
     }
 
     fn take(&mut self, context: &mut Context) -> Result<()> {
-        let Some(moment) = std::mem::replace(&mut self.next, self.moments.next()) else {
-            return Ok(());
-        };
+        let Some(moment) = self.moments.next() else { return Ok(()) };
         let sink = &mut context.sink;
         let at = At { time_ns: moment.time_ns, cpu: 0, pid: moment.pid, tid: moment.tid };
         for (pid, tid, name) in self.names.drain(..) {
@@ -120,16 +116,11 @@ impl Source for Moments {
     }
 
     fn left_out(&self) -> Vec<(&'static str, u64)> {
-        self.losses.iter().copied().filter(|(_, count)| *count > 0).collect()
+        self.remarks.left_out()
     }
 
     fn finish(&mut self, sink: &mut Sink) {
-        for (reason, count) in self.losses.drain(..) {
-            sink.lose(reason, count);
-        }
-        for note in self.notes.drain(..) {
-            sink.note(note);
-        }
+        self.remarks.report(sink);
     }
 }
 
@@ -217,7 +208,7 @@ impl Spans {
         }
         let mut made = Moments::new(moments, processes.names, self.losses);
         if !processes.made.is_empty() {
-            made.notes.push(format!(
+            made.remarks.notes.push(format!(
                 "processes that do not say their numbers have numbers of their own here: {}",
                 processes.made.len()
             ));

@@ -15,7 +15,7 @@ pub fn open(inputs: &[PathBuf], format: Option<Format>) -> Result<(Moments, Vec<
     let made = reconstruct(&mut all.spans);
     let notes = notes(&all.spans, &made);
     let mut moments = all.moments();
-    moments.notes = notes;
+    moments.remarks.notes.extend(notes);
     Ok((moments, formats))
 }
 
