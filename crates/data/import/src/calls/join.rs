@@ -15,9 +15,9 @@ use super::call::Call;
 use super::wires::{End, Wire};
 use crate::spans::Found;
 
-/// Calls of servers by which it is found out what both sides count alike.
+/// Calls of a process by which it is found out what both sides count alike.
 const LOOK: usize = 4_000;
-/// Open calls of clients that are compared with one of them.
+/// Calls of the other side that are compared with one of them.
 const LOOK_AT: usize = 256;
 /// Clocks of two processes may differ by this.
 const ROUNDED_NS: u64 = 2_000;
@@ -111,9 +111,6 @@ pub fn join(calls: &mut [Call], wires: &[Wire]) -> Joined {
     });
     let by_wires = found.into_iter().map(|(server, client, link)| (server, Some(client), link));
     for (server, client, link) in by_wires.chain(by_times) {
-        if let Some(count) = joined.counts.get_mut((link.candidates as usize).min(2)) {
-            *count += 1;
-        }
         joined.link(calls, server, client, &link);
     }
     for call in calls {
@@ -199,19 +196,27 @@ impl Joined {
     }
 
     fn link(&mut self, calls: &mut [Call], server: usize, client: Option<usize>, link: &Link) {
-        let parent = client.and_then(|at| calls.get(at)).map(|call| (call.trace, call.span));
+        let parent = client.and_then(|at| calls.get(at));
+        let parent = parent.map(|call| (self.whole(call.trace), call.span));
         let Some(call) = calls.get_mut(server) else { return };
-        let likely = (link.likely.clamp(0.0, 1.0) * 1000.0).round() as u16;
-        call.found = Some(Found { candidates: link.candidates, likely });
-        let Some((trace, span)) = parent else { return };
-        let whole = self.whole(trace);
-        // A call is not made for what it makes itself; calls of no length can look so. And no trace has two
-        // beginnings: only a program that is no stub of ours reports such.
-        if whole == self.whole(call.trace) || self.traces.contains_key(&call.trace) {
-            return;
+        let mut found = Found::of(link);
+        if let Some((whole, span)) = parent {
+            // A call is not made for what it makes itself; calls of no length can look so. And no trace has two
+            // beginnings: only a program that is no stub of ours reports such.
+            if whole == self.whole(call.trace) || self.traces.contains_key(&call.trace) {
+                found = match link.candidates {
+                    ..=1 => Found { candidates: 0, likely: 1000 },
+                    candidates => Found { candidates, likely: 0 },
+                };
+            } else {
+                self.traces.insert(call.trace, whole);
+                call.parent = span;
+            }
         }
-        self.traces.insert(call.trace, whole);
-        call.parent = span;
+        if let Some(count) = self.counts.get_mut((found.candidates as usize).min(2)) {
+            *count += 1;
+        }
+        call.found = Some(found);
     }
 }
 
@@ -247,28 +252,16 @@ fn marks(calls: &[Call], asking: &[usize], asked: &[usize]) -> HashMap<usize, u6
     for [asking, asked] in by_method.into_values() {
         let asking = spoken(calls, &asking);
         let asked = spoken(calls, &asked);
-        // Not all languages need count alike: what most calls have alike counts.
-        let alike = alike(&asking, &asked, [true; 3]).0;
-        let used = alike.map(|[all, same]| all > 0 && 2 * same > all);
+        let used = alike(&asking, &asked);
         if used == [false; 3] {
             continue;
         }
-        let (_, by_process) = self::alike(&asking, &asked, used);
-        let differs = |call: &Call| {
-            let counts = by_process.get(&(call.file, call.pid));
-            counts.is_some_and(|[all, same]| 2 * same <= *all)
-        };
-        let mark = |parts: &[u64; 3]| {
-            let mut hasher = FxHasher::default();
-            parts
-                .iter()
-                .zip(used)
-                .filter(|(_, used)| *used)
-                .for_each(|(part, _)| part.hash(&mut hasher));
-            hasher.finish() | 1
-        };
-        let asked = asked.iter().filter(|said| !differs(said.call));
-        marks.extend(asking.iter().chain(asked).map(|said| (said.at, mark(&said.parts))));
+        let without = without_equals(&asking, &asked, used);
+        let all = asking.iter().chain(&asked);
+        marks.extend(
+            all.filter(|said| !without.contains(&said.process()))
+                .map(|said| (said.at, said.mark(used))),
+        );
     }
     marks
 }
@@ -278,6 +271,28 @@ struct Said<'a> {
     at: usize,
     call: &'a Call,
     parts: [u64; 3],
+}
+
+/// A side of a process: whether it is asked, the file, and the process.
+type Process = (bool, u32, u32);
+
+impl Said<'_> {
+    fn process(&self) -> Process {
+        (self.call.is_server(), self.call.file, self.call.pid)
+    }
+
+    /// Whether it is like another one in a part.
+    fn is_like(&self, other: &Said<'_>, part: usize) -> bool {
+        self.parts.get(part) == other.parts.get(part)
+    }
+
+    /// A number for the parts that are used. It is not 0, which stands for no mark.
+    fn mark(&self, used: [bool; 3]) -> u64 {
+        let mut hasher = FxHasher::default();
+        let parts = self.parts.iter().zip(used).filter(|(_, used)| *used);
+        parts.for_each(|(part, _)| part.hash(&mut hasher));
+        hasher.finish() | 1
+    }
 }
 
 /// Those calls that say something, by when they began.
@@ -291,47 +306,77 @@ fn spoken<'a>(calls: &'a [Call], places: &[usize]) -> Vec<Said<'a>> {
     all
 }
 
-/// Of how many calls of servers that lie within a call of a client: all, and those that are alike in a part.
-type Counts = [usize; 2];
-
-/// For each part, and for each server's process of those parts together: how often one of the clients' calls that a
-/// server's lies within is like it.
-fn alike(
-    asking: &[Said<'_>],
-    asked: &[Said<'_>],
-    used: [bool; 3],
-) -> ([Counts; 3], HashMap<(u32, u32), Counts>) {
-    let (mut parts, mut processes) = ([[0; 2]; 3], HashMap::new());
+/// Goes through servers' calls, so many of each process, with those of the clients' calls that each can lie within. Both
+/// are in order of time.
+fn sweep<'a>(
+    asking: &'a [Said<'a>],
+    asked: &'a [Said<'a>],
+    mut with: impl FnMut(&'a Said<'a>, &[&'a Said<'a>]),
+) {
+    let mut looks: HashMap<Process, usize> = HashMap::new();
     let (mut open, mut next): (Vec<&Said<'_>>, usize) = (Vec::new(), 0);
-    for server in asked.iter().take(LOOK) {
+    for server in asked {
+        let looks = looks.entry(server.process()).or_default();
+        if *looks == LOOK {
+            continue;
+        }
         let begin = server.call.began_ns;
-        while let Some(client) = asking
-            .get(next)
-            .filter(|client| client.call.began_ns <= begin.saturating_add(ROUNDED_NS))
-        {
+        let has_begun =
+            |client: &&Said<'_>| client.call.began_ns <= begin.saturating_add(ROUNDED_NS);
+        while let Some(client) = asking.get(next).filter(has_begun) {
             open.push(client);
             next += 1;
         }
         open.retain(|client| client.call.time_ns >= begin);
-        let around = || open.iter().rev().take(LOOK_AT);
-        if open.is_empty() {
-            continue;
+        let latest = open.get(open.len().saturating_sub(LOOK_AT)..).unwrap_or_default();
+        if !latest.is_empty() {
+            *looks += 1;
+            with(server, latest);
         }
-        let same =
-            |client: &Said<'_>, part: usize| client.parts.get(part) == server.parts.get(part);
-        for (part, [all, alike]) in parts.iter_mut().enumerate() {
-            *all += 1;
-            *alike += usize::from(around().any(|client| same(client, part)));
-        }
-        let all_same = |client: &Said<'_>| {
-            used.iter().enumerate().all(|(part, used)| !used || same(client, part))
-        };
-        let [all, alike]: &mut Counts =
-            processes.entry((server.call.file, server.call.pid)).or_default();
-        *all += 1;
-        *alike += usize::from(around().any(|client| all_same(client)));
     }
-    (parts, processes)
+}
+
+/// Which parts both sides say alike. Not all languages need count alike: what most calls have alike counts.
+fn alike(asking: &[Said<'_>], asked: &[Said<'_>]) -> [bool; 3] {
+    let (mut all, mut same) = (0, [0; 3]);
+    sweep(asking, asked, |server, clients| {
+        all += 1;
+        for (part, same) in same.iter_mut().enumerate() {
+            *same += usize::from(clients.iter().any(|client| client.is_like(server, part)));
+        }
+    });
+    same.map(|same| 2 * same > all)
+}
+
+/// Processes most of whose calls are like none on the other side in these parts.
+fn without_equals(asking: &[Said<'_>], asked: &[Said<'_>], used: [bool; 3]) -> HashSet<Process> {
+    // By process: calls that can have an equal, and those that have one.
+    let mut counts: HashMap<Process, [usize; 2]> = HashMap::new();
+    let mut count = |said: &Said<'_>, others: &[&Said<'_>]| {
+        let [all, same] = counts.entry(said.process()).or_default();
+        let is_equal = |other: &&Said<'_>| {
+            (0..).zip(used).all(|(part, used)| !used || said.is_like(other, part))
+        };
+        *all += 1;
+        *same += usize::from(others.iter().any(is_equal));
+    };
+    sweep(asking, asked, |server, clients| count(server, clients));
+    let mut looks: HashMap<Process, usize> = HashMap::new();
+    for client in asking {
+        let looks = looks.entry(client.process()).or_default();
+        let Call { began_ns, time_ns, .. } = *client.call;
+        let is_before =
+            |server: &Said<'_>| server.call.began_ns.saturating_add(ROUNDED_NS) < began_ns;
+        let within = asked.iter().skip(asked.partition_point(is_before));
+        let within = within.take_while(|server| server.call.began_ns <= time_ns);
+        let within: Vec<&Said<'_>> = within.take(LOOK_AT).collect();
+        if *looks < LOOK && !within.is_empty() {
+            *looks += 1;
+            count(client, &within);
+        }
+    }
+    let without = counts.into_iter().filter(|(_, [all, same])| 2 * same <= *all);
+    without.map(|(process, _)| process).collect()
 }
 
 #[cfg(test)]
@@ -439,6 +484,52 @@ mod tests {
         join(&mut calls, &[]);
         let ends = calls.iter().filter(|call| call.pid == 3);
         assert!(ends.clone().all(|call| call.parent == call.span - 1) && ends.count() == 100);
+    }
+
+    /// Every call is its own client's, whatever its place.
+    fn assert_joined(calls: &[Call]) {
+        let servers = calls.iter().filter(|call| call.is_server());
+        let wrong = servers.filter(|call| call.parent + 1 != call.span).count();
+        assert_eq!(wrong, 0);
+    }
+
+    /// A client of a process asks a server of another one, which counts some bytes more.
+    fn asks(calls: &mut Vec<Call>, client: u32, server: u32, more: u64) {
+        let number = calls.len() as u64;
+        let (at, bytes) = (1_000 * number, number % 7);
+        calls.push(call(false, [at, at + 900], client, [number + 1, 0], bytes));
+        calls.push(call(true, [at + 100, at + 800], server, [number + 2, 0], bytes + more));
+    }
+
+    #[test]
+    fn a_client_that_counts_otherwise_is_joined_by_times() {
+        let mut calls = Vec::new();
+        for number in 0..200 {
+            match number % 3 {
+                0 => asks(&mut calls, 4, 2, 2),
+                _ => asks(&mut calls, 1, 2, 0),
+            }
+        }
+        join(&mut calls, &[]);
+        assert_joined(&calls);
+    }
+
+    #[test]
+    fn a_process_that_counts_otherwise_may_come_late() {
+        let mut calls = Vec::new();
+        (0..=LOOK).for_each(|_| asks(&mut calls, 1, 2, 0));
+        (0..100).for_each(|_| asks(&mut calls, 1, 3, 2));
+        join(&mut calls, &[]);
+        assert_joined(&calls);
+    }
+
+    #[test]
+    fn what_cannot_be_is_no_candidate() {
+        let mut calls = vec![call(false, [5, 5], 1, [1, 2], 10), call(true, [5, 5], 1, [2, 0], 10)];
+        calls[0].trace = [0, 2];
+        let joined = join(&mut calls, &[]);
+        assert_eq!((calls[1].parent, joined.counts), (0, [1, 0, 0]));
+        assert_eq!(calls[1].found, Some(Found { candidates: 0, likely: 1000 }));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::io::Read;
 use std::iter::Peekable;
 use std::path::Path;
 
+use fettle_reconstruct::Link;
 use fettle_trace::{EventField, FieldType};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value as Json;
@@ -186,6 +187,14 @@ pub struct Found {
     pub candidates: u32,
     /// How likely it is right, in thousandths.
     pub likely: u16,
+}
+
+impl Found {
+    /// What a link says.
+    pub fn of(link: &Link) -> Found {
+        let likely = (link.likely.clamp(0.0, 1.0) * 1000.0).round() as u16;
+        Found { candidates: link.candidates, likely }
+    }
 }
 
 /// Spans of files, and what was left out.

@@ -71,8 +71,7 @@ pub fn reconstruct(spans: &mut [Span]) -> Reconstruction {
         span.trace = format!("{:032x}", root as u128 + 1);
         span.span = id(number);
         span.parent = link.parent.map(|parent| id(parent as usize)).unwrap_or_default();
-        let likely = (link.likely.clamp(0.0, 1.0) * 1000.0).round() as u16;
-        span.found = Some(Found { candidates: link.candidates, likely });
+        span.found = Some(Found::of(link));
     }
     made
 }
