@@ -83,12 +83,21 @@ pub struct Open {
 /// Answered requests of watched processes, by what rules ask for.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// Patterns of requests, how often each is wanted, and when it was given.
-    wanted: BTreeMap<String, (Duration, Option<Instant>)>,
-    counts: BTreeMap<(Pid, String), Count>,
+    wanted: Vec<Wanted>,
+    /// By process: what it has answered of each that is wanted.
+    counts: BTreeMap<Pid, Vec<Count>>,
 }
 
-#[derive(Debug, Default)]
+/// What rules ask for.
+#[derive(Debug)]
+struct Wanted {
+    /// A pattern of requests.
+    pattern: String,
+    every: Duration,
+    given: Option<Instant>,
+}
+
+#[derive(Clone, Debug, Default)]
 struct Count {
     took: Distribution,
     failed: u64,
@@ -96,47 +105,56 @@ struct Count {
 
 impl Counted {
     pub(crate) fn new(wanted: &BTreeMap<String, Duration>) -> Counted {
-        let wanted = wanted.iter().map(|(pattern, every)| (pattern.clone(), (*every, None)));
+        let wanted = wanted.iter().map(|(pattern, every)| Wanted {
+            pattern: pattern.clone(),
+            every: *every,
+            given: None,
+        });
         Counted { wanted: wanted.collect(), counts: BTreeMap::new() }
     }
 
     /// Adds requests, as far as rules ask for them.
     pub(crate) fn add(&mut self, answered: &[Answered]) {
         for one in answered {
-            for pattern in self.wanted.keys().filter(|pattern| fits(pattern, &one.what)) {
-                let count = self.counts.entry((one.pid, pattern.clone())).or_default();
-                count.took.add(one.took_ns, 1);
-                count.failed += u64::from(one.failed);
+            let counts = self.counts.entry(one.pid);
+            let counts = counts.or_insert_with(|| vec![Count::default(); self.wanted.len()]);
+            for (count, wanted) in counts.iter_mut().zip(&self.wanted) {
+                if fits(&wanted.pattern, &one.what) {
+                    count.took.add(one.took_ns, 1);
+                    count.failed += u64::from(one.failed);
+                }
             }
         }
     }
 
-    /// The patterns of which looks are to have the counts now.
-    pub(crate) fn due(&mut self, now: Instant) -> Vec<String> {
+    /// Places of what looks are to have the counts of now.
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<usize> {
         let mut due = Vec::new();
-        for (pattern, (every, at)) in &mut self.wanted {
-            if at.is_none_or(|at| now.duration_since(at) >= *every) {
-                *at = Some(now);
-                due.push(pattern.clone());
+        for (place, wanted) in self.wanted.iter_mut().enumerate() {
+            if wanted.given.is_none_or(|at| now.duration_since(at) >= wanted.every) {
+                wanted.given = Some(now);
+                due.push(place);
             }
         }
         due
     }
 
-    /// What a process has answered so far of these.
-    pub(crate) fn of(&self, pid: Pid, due: &[String]) -> Vec<RequestsLook> {
-        let look = |pattern: &String| {
-            let count = self.counts.get(&(pid, pattern.clone()))?;
-            let buckets = count.took.buckets().map(|(low, _, count)| (low, count));
-            let counts: Vec<(u64, u64)> = buckets.collect();
-            Some(RequestsLook { pattern: pattern.clone(), failed: count.failed, counts })
+    /// What a process has answered so far of these. It is there when that is nothing, too: a window begins with it.
+    pub(crate) fn of(&self, pid: Pid, due: &[usize]) -> Vec<RequestsLook> {
+        let counts = self.counts.get(&pid);
+        let look = |place: &usize| {
+            let pattern = self.wanted.get(*place)?.pattern.clone();
+            let count = counts.and_then(|counts| counts.get(*place));
+            let buckets = count.into_iter().flat_map(|count| count.took.buckets());
+            let counts = buckets.map(|(low, _, count)| (low, count)).collect();
+            Some(RequestsLook { pattern, failed: count.map_or(0, |count| count.failed), counts })
         };
         due.iter().filter_map(look).collect()
     }
 
     /// Forgets processes that are watched no more.
     pub(crate) fn retain(&mut self, is_known: impl Fn(Pid) -> bool) {
-        self.counts.retain(|(pid, _), _| is_known(*pid));
+        self.counts.retain(|pid, _| is_known(*pid));
     }
 }
 
@@ -202,16 +220,22 @@ mod tests {
         ]);
         let now = Instant::now();
         let due = counted.due(now);
-        assert_eq!(due, ["*", "GET *"]);
+        assert_eq!(due, [0, 1]);
         assert!(counted.due(now).is_empty() && counted.due(now + every).len() == 2);
-        let look = |pattern: &str, failed, count| RequestsLook {
+        let look = |pattern: &str, failed, counts: &[(u64, u64)]| RequestsLook {
             pattern: pattern.to_owned(),
             failed,
-            counts: vec![(5, count)],
+            counts: counts.to_vec(),
         };
-        assert_eq!(counted.of(pid(7), &due), [look("*", 1, 2), look("GET *", 0, 1)]);
-        assert_eq!(counted.of(pid(8), &due), [look("*", 0, 1)]);
+        let nothing = [look("*", 0, &[]), look("GET *", 0, &[])];
+        assert_eq!(
+            counted.of(pid(7), &due),
+            [look("*", 1, &[(5, 2)]), look("GET *", 0, &[(5, 1)])]
+        );
+        assert_eq!(counted.of(pid(7), &due[1..]), [look("GET *", 0, &[(5, 1)])]);
+        assert_eq!(counted.of(pid(8), &due), [look("*", 0, &[(5, 1)]), look("GET *", 0, &[])]);
+        assert_eq!(counted.of(pid(9), &due), nothing, "a window begins before the first answer");
         counted.retain(|other| other == pid(8));
-        assert!(counted.of(pid(7), &due).is_empty());
+        assert_eq!(counted.of(pid(7), &due), nothing);
     }
 }

@@ -264,13 +264,14 @@ impl Watcher {
         if let Some((address, token_file)) = self.metrics.clone() {
             notice(Notice::Metrics { address, token_file });
         }
+        let clock = LookClock::new();
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            let now = Instant::now();
             if !self.killed.is_empty() {
-                self.processes.refresh(now);
+                self.processes.refresh(Instant::now());
             }
-            let Some(mut look) = self.processes.look(now, monotonic_ns()) else { break };
+            let now = Instant::now();
+            let Some(mut look) = self.processes.look(now, clock.at_ns(now)) else { break };
             if let Some(learned) = &mut self.learned {
                 learned.recall(&mut look);
                 learned.save(&self.judge, now, false);
@@ -548,10 +549,44 @@ fn wanted(rules: &[Rule]) -> Wanted {
     wanted
 }
 
+/// Times of looks, for what decides when to look and for what decides by looks: a window that the one finds to be over
+/// is over for the other, to the nanosecond. Otherwise it would go on until the next look at its counts.
+struct LookClock {
+    begun: Instant,
+    begun_ns: u64,
+}
+
+impl LookClock {
+    fn new() -> LookClock {
+        // In this order, no look is later than what it saw.
+        let begun_ns = monotonic_ns();
+        LookClock { begun: Instant::now(), begun_ns }
+    }
+
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    fn at_ns(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.begun).as_nanos();
+        self.begun_ns.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
+    }
+}
+
 /// Whether a thread is in a system call in which servers wait for work: accept, poll, select, epoll, or
 /// a read.
 fn waits_for_work(pid: Pid, tid: Tid) -> bool {
     const CALLS: [&str; 10] = ["0", "7", "23", "43", "45", "232", "270", "271", "281", "288"];
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
     text.split_ascii_whitespace().next().is_some_and(|call| CALLS.contains(&call))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_as_long_for_those_who_look_as_for_those_who_decide() {
+        let clock = LookClock::new();
+        let (now, over) = (Instant::now(), Duration::from_secs(10));
+        assert_eq!(clock.at_ns(now + over) - clock.at_ns(now), 10_000_000_000);
+        assert!(clock.at_ns(now) <= monotonic_ns());
+    }
 }
