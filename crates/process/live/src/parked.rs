@@ -18,8 +18,8 @@ use crate::births::sharing_child;
 use crate::error::LiveError;
 use crate::priority;
 use crate::process::Process;
-use crate::ptrace::{self, Report, SYSTEM_CALL, What};
-use crate::restart::{take_up_call, take_up_call_at_end, take_up_call_at_signal};
+use crate::ptrace;
+use crate::restart::{Stop, take_up_next};
 use crate::stacks::Stacks;
 use crate::thread::{Thread, USER_CS};
 
@@ -176,30 +176,19 @@ impl Parking {
         each: &mut Each<'_>,
         stacks: &mut Stacks<'_>,
     ) -> Result<Step, LiveError> {
-        let Some(Report { what, .. }) = ptrace::report(Some(tid)).map_err(failed)? else {
+        let Some((_, stop)) = take_up_next(Some(tid)).map_err(failed)? else {
             return Ok(Step::Same);
         };
-        match what {
-            What::Exited { .. } | What::Killed { .. } => {
-                let _ = ptrace::take_end(tid);
-                Ok(Step::Ended)
-            }
-            What::Stopped { signal: libc::SIGTRAP, event: ptrace::EVENT_STOP } => {
-                take_up_call(tid);
-                let _ = ptrace::cont_to_system_call(tid);
-                Ok(Step::On(calls))
-            }
-            What::Stopped { event: ptrace::EVENT_STOP, .. } => Ok(Step::Stopped),
-            What::Stopped { signal: SYSTEM_CALL, event: 0 } => {
-                self.at_call(process, (tid, calls), each, stacks)
-            }
+        let signal = match stop {
+            Stop::Ended => return Ok(Step::Ended),
+            Stop::Group => return Ok(Step::Stopped),
+            Stop::AtCall => return self.at_call(process, (tid, calls), each, stacks),
+            Stop::Asked => 0,
             // It is delivered; the call that it interrupts ends or is restarted.
-            What::Stopped { signal, .. } => {
-                take_up_call_at_signal(tid, signal, &mut None);
-                let _ = ptrace::cont_to_system_call_with(tid, signal);
-                Ok(Step::On(calls))
-            }
-        }
+            Stop::Signal(signal) => signal,
+        };
+        let _ = ptrace::cont_to_system_call_with(tid, signal);
+        Ok(Step::On(calls))
     }
 
     /// A thread is at the beginning or at the end of a call.
@@ -213,7 +202,6 @@ impl Parking {
         let begins = ptrace::is_at_beginning(tid);
         self.in_vain |= begins.is_none();
         if begins != Some(true) {
-            take_up_call_at_end(tid);
             if begins.is_none() || calls >= CALLS {
                 let _ = ptrace::cont(tid, 0);
                 return Ok(Step::Left);
@@ -242,30 +230,18 @@ impl Parking {
     /// Lets parked threads that have woken go on, and returns them.
     pub(crate) fn woken(&mut self) -> Result<Vec<Tid>, LiveError> {
         let mut woken = Vec::new();
-        while let Some(Report { tid, what }) = ptrace::report(None).map_err(failed)? {
+        while let Some((tid, stop)) = take_up_next(None).map_err(failed)? {
             let was_parked = self.threads.remove(&tid).is_some();
-            match what {
-                What::Exited { .. } | What::Killed { .. } => {
-                    let _ = ptrace::take_end(tid);
-                    continue;
-                }
-                What::Stopped { signal: libc::SIGTRAP, event: ptrace::EVENT_STOP } => {
-                    take_up_call(tid);
-                    let _ = ptrace::cont(tid, 0);
-                }
-                What::Stopped { signal: SYSTEM_CALL, event: 0 } => {
-                    take_up_call_at_end(tid);
-                    let _ = ptrace::cont(tid, 0);
-                }
-                What::Stopped { event: ptrace::EVENT_STOP, .. } => {
+            let signal = match stop {
+                Stop::Ended => continue,
+                Stop::Group => {
                     self.stopped.push(tid);
                     continue;
                 }
-                What::Stopped { signal, .. } => {
-                    take_up_call_at_signal(tid, signal, &mut None);
-                    let _ = ptrace::cont(tid, signal);
-                }
-            }
+                Stop::Asked | Stop::AtCall => 0,
+                Stop::Signal(signal) => signal,
+            };
+            let _ = ptrace::cont(tid, signal);
             if was_parked {
                 self.held = self.held.max(self.looked.elapsed());
                 woken.push(tid);
@@ -293,26 +269,19 @@ pub(crate) fn halt(thread: &mut Thread) -> io::Result<()> {
     ptrace::interrupt(tid)?;
     let (begun, mut rounds) = (Instant::now(), 0);
     while begun.elapsed() < HALT {
-        match ptrace::report(Some(tid))?.map(|report| report.what) {
+        match take_up_next(Some(tid))?.map(|(_, stop)| stop) {
             None => {
                 rounds += 1;
                 priority::pause(rounds);
             }
-            Some(What::Exited { .. } | What::Killed { .. }) => break,
-            Some(
-                What::Stopped { signal: SYSTEM_CALL, event: 0 }
-                | What::Stopped { event: ptrace::EVENT_STOP, .. },
-            ) => {
-                take_up_call_at_end(tid);
+            Some(Stop::Ended) => break,
+            Some(Stop::Asked | Stop::Group | Stop::AtCall) => {
                 thread.registers = ptrace::registers(tid)?;
                 thread.is_parked = false;
                 return Ok(());
             }
             // It comes before the end of the call is reported.
-            Some(What::Stopped { signal, .. }) => {
-                take_up_call_at_signal(tid, signal, &mut None);
-                ptrace::cont_to_system_call_with(tid, signal)?;
-            }
+            Some(Stop::Signal(signal)) => ptrace::cont_to_system_call_with(tid, signal)?,
         }
     }
     Err(io::ErrorKind::TimedOut.into())

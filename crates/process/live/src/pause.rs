@@ -28,8 +28,8 @@ use crate::maps::{self, LiveAddr};
 use crate::parked::{Each, Parking, halt, nothing};
 use crate::priority;
 use crate::process::{self, Process};
-use crate::ptrace::{self, Report, SYSTEM_CALL, What};
-use crate::restart::{take_up_call, take_up_call_at_end, take_up_call_at_signal};
+use crate::ptrace;
+use crate::restart::{Stop, take_up_next};
 use crate::signals;
 use crate::stacks::Stacks;
 use crate::thread::{Thread, USER_CS};
@@ -758,27 +758,16 @@ enum Settled {
 /// What has happened to a thread that is traced, or to any, if there is a report.
 fn next_stop(tid: Option<Tid>) -> Result<Option<(Tid, Settled)>, LiveError> {
     let failed = |source| LiveError::Os { action: "wait for a thread", source };
-    let Some(Report { tid, what }) = ptrace::report(tid).map_err(failed)? else { return Ok(None) };
-    let settled = match what {
-        What::Stopped { event: ptrace::EVENT_STOP, .. } => {
-            take_up_call(tid);
-            Settled::Stopped
-        }
-        // Only those that were parked, or were to be, stop there.
-        What::Stopped { signal: SYSTEM_CALL, event: 0 } => {
-            take_up_call_at_end(tid);
-            Settled::Stopped
-        }
+    let Some((tid, stop)) = take_up_next(tid).map_err(failed)? else { return Ok(None) };
+    let settled = match stop {
+        // At a call, only those that were parked, or were to be.
+        Stop::Asked | Stop::Group | Stop::AtCall => Settled::Stopped,
         // A signal came first. It is delivered, and the thread stops before it acts on it.
-        What::Stopped { signal, .. } => {
-            take_up_call_at_signal(tid, signal, &mut None);
+        Stop::Signal(signal) => {
             let _ = ptrace::cont(tid, signal);
             Settled::Running
         }
-        What::Exited { .. } | What::Killed { .. } => {
-            let _ = ptrace::take_end(tid);
-            Settled::Ended
-        }
+        Stop::Ended => Settled::Ended,
     };
     Ok(Some((tid, settled)))
 }

@@ -1,12 +1,13 @@
 //! System calls that a stop would end, and that are restarted.
 
+use std::io;
 use std::time::Instant;
 
 use fettle_types::Tid;
 
 use crate::maps;
 use crate::patience::{Patience, patience_of};
-use crate::ptrace::{self, Registers};
+use crate::ptrace::{self, Registers, Report, SYSTEM_CALL, What};
 
 /// What the kernel has a system call return that it will restart, unless a signal handler runs
 /// first; then it is EINTR.
@@ -33,13 +34,53 @@ pub(crate) fn take_up_call(tid: Tid) {
 
 /// The same of a thread that has stopped at the end of such a call, before the kernel looks for signals. It looks only if
 /// there may be one, so that it is asked to.
-pub(crate) fn take_up_call_at_end(tid: Tid) {
+fn take_up_call_at_end(tid: Tid) {
     let Ok(mut registers) = ptrace::registers(tid) else { return };
     let ended = patience(&registers) == Some(Patience::Endless) && registers.rax as i64 == EINTR;
     if ended && ptrace::interrupt(tid).is_ok() {
         registers.rax = ERESTARTNOHAND as u64;
         let _ = ptrace::set_registers(tid, &registers);
     }
+}
+
+/// Why a thread does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It was asked to stop.
+    Asked,
+    /// Its process is stopped, as by SIGSTOP.
+    Group,
+    /// It is at the beginning or at the end of a system call.
+    AtCall,
+    /// It is about to be given this signal.
+    Signal(i32),
+    /// It has ended, and is gone.
+    Ended,
+}
+
+/// What the kernel reports of a thread, or of any, without waiting for it. If it is a stop that would end a system call,
+/// the call is set up so that it goes on: how the thread does is the caller's choice.
+pub(crate) fn take_up_next(tid: Option<Tid>) -> io::Result<Option<(Tid, Stop)>> {
+    let Some(Report { tid, what }) = ptrace::report(tid)? else { return Ok(None) };
+    let stop = match what {
+        What::Exited { .. } | What::Killed { .. } => {
+            let _ = ptrace::take_end(tid);
+            Stop::Ended
+        }
+        What::Stopped { signal, event: ptrace::EVENT_STOP } => {
+            take_up_call(tid);
+            if signal == libc::SIGTRAP { Stop::Asked } else { Stop::Group }
+        }
+        What::Stopped { signal: SYSTEM_CALL, event: 0 } => {
+            take_up_call_at_end(tid);
+            Stop::AtCall
+        }
+        What::Stopped { signal, .. } => {
+            take_up_call_at_signal(tid, signal, &mut None);
+            Stop::Signal(signal)
+        }
+    };
+    Ok(Some((tid, stop)))
 }
 
 /// A wait with a timeout that was restarted.
