@@ -45,16 +45,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return of_core(args, &folder, core);
     }
     let pid = args.pid.context("no process was named")?;
-    // By itself it does what it can for both gdb and perf.
-    let by_itself = !(args.perf || args.gdb || args.list || args.json);
-    let journal = match (args.perf, by_itself) {
-        (true, _) => Journal::open(&folder, pid)?,
-        (false, true) => match Journal::open(&folder, pid) {
-            Ok(journal) => journal,
-            // Another Fettle is at work: names for gdb need no entry in the log.
-            Err(_) => Journal::look(&folder, pid)?,
-        },
-        (false, false) => Journal::look(&folder, pid)?,
+    let wanted = Wanted::of(args);
+    let journal = match wanted {
+        Wanted::ForPerf => Journal::open(&folder, pid)?,
+        // If another Fettle is at work: names for gdb need no entry in the log.
+        Wanted::ForBoth => Journal::open(&folder, pid).or_else(|_| Journal::look(&folder, pid))?,
+        Wanted::ForGdb | Wanted::List => Journal::look(&folder, pid)?,
     };
     let Some(mut journal) = journal else {
         bail!("process {pid} has not been changed by Fettle, or all is reverted");
@@ -68,44 +64,60 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let map = String::from_utf8_lossy(&map).into_owned();
     let object = journal.beside("symbols").context(none)?.0;
     let script = journal.put_beside("gdb", gdb_script(&object).as_bytes())?;
-    let perf = match args.perf || by_itself {
-        true => Some(perf_map(&process, &mut journal, &map)),
-        false => None,
+    let pieces = map.lines().count();
+    let (perf, text) = match wanted {
+        Wanted::List => (None, map.clone()),
+        Wanted::ForGdb => (None, format!("{}\n", script.display())),
+        Wanted::ForPerf => {
+            let perf = perf_map(&process, &mut journal, &map)?;
+            let text = format!("{pieces} names for perf in {}\n", perf.display());
+            (Some(perf), text)
+        }
+        Wanted::ForBoth => {
+            let perf = perf_map(&process, &mut journal, &map);
+            let for_perf = match &perf {
+                Ok(perf) => format!("perf finds them in {}", perf.display()),
+                Err(why) => format!("perf does not: {why}"),
+            };
+            let gdb = format!("gdb -p {pid} -x {}", script.display());
+            let text = format!("{pieces} pieces of rewritten text have names\n{gdb}\n{for_perf}\n");
+            (perf.ok(), text)
+        }
     };
-    // Only what was asked for by name is an error.
-    let (perf, no_perf) = match perf {
-        Some(Ok(path)) => (Some(path), None),
-        Some(Err(error)) if by_itself => (None, Some(error)),
-        Some(Err(error)) => return Err(error.into()),
-        None => (None, None),
-    };
-    let text = if args.json {
-        let symbols: Vec<_> = map.lines().filter_map(piece).collect();
-        let value = json!({
-            "version": 1, "pid": pid, "symbols": symbols, "object": object, "gdb": script,
-            "perf_map": perf,
-        });
-        format!("{value}\n")
-    } else if args.list {
-        map
-    } else if args.gdb {
-        format!("{}\n", script.display())
-    } else if let Some(perf) = perf.as_ref().filter(|_| args.perf) {
-        format!("{} names for perf in {}\n", map.lines().count(), perf.display())
-    } else {
-        let for_perf = match (&perf, &no_perf) {
-            (Some(perf), _) => format!("perf finds them in {}", perf.display()),
-            (None, Some(why)) => format!("perf does not: {why}"),
-            (None, None) => String::new(),
-        };
-        format!(
-            "{} pieces of rewritten text have names\ngdb -p {pid} -x {}\n{for_perf}\n",
-            map.lines().count(),
-            script.display()
-        )
+    let text = match args.json {
+        true => {
+            let symbols: Vec<_> = map.lines().filter_map(piece).collect();
+            let value = json!({
+                "version": 1, "pid": pid, "symbols": symbols, "object": object, "gdb": script,
+                "perf_map": perf,
+            });
+            format!("{value}\n")
+        }
+        false => text,
     };
     crate::output::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is made and shown.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// What can be done for gdb and perf: where the log cannot be written, perf goes without.
+    ForBoth,
+    ForGdb,
+    ForPerf,
+    List,
+}
+
+impl Wanted {
+    fn of(args: &Args) -> Wanted {
+        match (args.perf, args.list, args.gdb || args.json) {
+            (true, ..) => Wanted::ForPerf,
+            (_, true, _) => Wanted::List,
+            (.., true) => Wanted::ForGdb,
+            _ => Wanted::ForBoth,
+        }
+    }
 }
 
 /// Where perf finds the names: the file that an earlier run has written, or a new one.
