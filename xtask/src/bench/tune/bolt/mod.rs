@@ -60,19 +60,8 @@ pub fn measure(peer: &Peer, name: &str, piece: &Piece, rounds: usize) -> Result<
 /// The new file, beside the old one: Python finds its library from there.
 fn optimise(plain: &Path, name: &str, piece: &Piece, skip: &[&str]) -> Result<PathBuf> {
     let beside = |end: &str| plain.with_file_name(format!("{name}.{end}"));
-    let (counting, counts, bolted) = (beside("counting"), beside("fdata"), beside("bolt"));
-    let _ = std::fs::remove_file(&counts);
     let skip = (!skip.is_empty()).then(|| format!("-skip-funcs={}", skip.join(",")));
-    let bolt = |new: &Path| {
-        let mut command = Command::new(BOLT);
-        command.arg(plain).arg("-o").arg(new).args(&skip);
-        command
-    };
-    let file = format!("-instrumentation-file={}", counts.display());
-    proc::output_of(bolt(&counting).args(["-instrument", &file]))?;
-    run(piece, (&counting, None), Stdio::null())?;
-    proc::output_of(bolt(&bolted).arg(format!("-data={}", counts.display())).args(OPTIMISE))?;
-    Ok(bolted)
+    trained(plain, beside, skip.as_deref(), piece)
 }
 
 /// BOLT's file of a program without symbols and relocations, trained on `piece`; beside it in `folder`.
@@ -83,11 +72,21 @@ fn optimise(plain: &Path, name: &str, piece: &Piece, skip: &[&str]) -> Result<Pa
 pub(super) fn optimise_stripped(plain: &Path, piece: &Piece, folder: &Path) -> Result<PathBuf> {
     apt::ensure(&["bolt-19".to_owned()])?;
     let beside = |end: &str| folder.join(format!("bolt.{end}"));
-    let (counting, counts, bolted) = (beside("counting"), beside("fdata"), beside("new"));
+    trained(plain, beside, Some("--allow-stripped"), piece)
+}
+
+/// BOLT's file of a program, trained on `piece`; files lie where `beside` says by their endings.
+fn trained(
+    plain: &Path,
+    beside: impl Fn(&str) -> PathBuf,
+    option: Option<&str>,
+    piece: &Piece,
+) -> Result<PathBuf> {
+    let (counting, counts, bolted) = (beside("counting"), beside("fdata"), beside("bolt"));
     let _ = std::fs::remove_file(&counts);
     let bolt = |new: &Path| {
         let mut command = Command::new(BOLT);
-        command.arg(plain).arg("-o").arg(new).arg("--allow-stripped");
+        command.arg(plain).arg("-o").arg(new).args(option);
         command
     };
     let file = format!("-instrumentation-file={}", counts.display());
