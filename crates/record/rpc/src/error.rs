@@ -58,8 +58,9 @@ pub enum Error {
     },
     /// A generator wrote something that we do not know.
     #[error(
-        "{place} (as {generator} wrote it): {problem}; nothing was woven. \
-         Use a version of {generator} that is known, or leave this service to it"
+        "{place} (as {generator} wrote it): {problem}; nothing was woven. This version of {generator} is not \
+         known, or writes this service in a way that is not: use one of those in docs/user/rpc.md, or leave \
+         the service to it"
     )]
     Unknown {
         /// Where in the generated file.
@@ -68,6 +69,16 @@ pub enum Error {
         generator: String,
         /// What was expected there.
         problem: String,
+    },
+    /// What generators wrote of a service that cannot be woven.
+    #[error("{place}: {of} cannot be woven: {error}")]
+    Service {
+        /// Where in the `.proto` file.
+        place: Place,
+        /// The service, a method of it, or all services.
+        of: String,
+        /// What is wrong with it.
+        error: Box<Error>,
     },
     /// A file of hooks.
     #[error("{place}: {problem}")]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
+use crate::model::{Edition, File};
 use crate::wire::{self, Fields, Value};
 
 /// What a generator made.
@@ -12,8 +13,49 @@ use crate::wire::{self, Fields, Value};
 pub struct Made {
     /// Files by name.
     pub files: Vec<(String, String)>,
-    /// What it says that it can do, by the response's own numbers: 2, 3 and 4.
-    pub abilities: Vec<(u32, u64)>,
+    /// What the generator says that it can do.
+    pub abilities: Abilities,
+}
+
+/// What a plugin says that it can do; nothing, if it says nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Abilities {
+    /// Its features by bit, the response's number 2.
+    features: u64,
+    /// The oldest edition and the newest, numbers 3 and 4.
+    editions: (u64, u64),
+}
+
+impl Abilities {
+    /// The bit of fields that are `optional` in proto3.
+    const OPTIONAL: u64 = 1;
+    /// The bit of editions.
+    const EDITIONS: u64 = 2;
+
+    /// All that there is. What a generator cannot do, this crate says itself, with the place.
+    pub fn all() -> Abilities {
+        Abilities {
+            features: Abilities::OPTIONAL | Abilities::EDITIONS,
+            editions: (Edition::OLDEST, Edition::NEWEST),
+        }
+    }
+
+    /// Takes away what a generator cannot do with any file. Its editions were looked at with its file.
+    pub fn limit(&mut self, generator: Abilities) {
+        self.features &= generator.features | Abilities::EDITIONS;
+    }
+
+    /// Adds them to a response.
+    pub fn put(self, out: &mut Vec<u8>) {
+        wire::put_number(out, 2, self.features);
+        wire::put_number(out, 3, self.editions.0);
+        wire::put_number(out, 4, self.editions.1);
+    }
+
+    fn has(self, edition: &Edition) -> bool {
+        self.features & Abilities::EDITIONS != 0
+            && (self.editions.0..=self.editions.1).contains(&edition.number)
+    }
 }
 
 /// Where a generator is.
@@ -53,13 +95,40 @@ impl Generator {
     }
 
     /// Makes the stubs of one file of a request.
-    pub fn run(&self, request: &[u8], file: &str, parameter: &str) -> Result<Made> {
+    pub fn run(&self, request: &[u8], file: &File, parameter: &str) -> Result<Made> {
+        let made = match self {
+            Generator::Plugin(path) => plugin(path, request, &file.name, parameter),
+            Generator::GrpcTools => grpc_tools(request, &file.name),
+        };
+        let Some(edition) = &file.edition else { return made };
+        let refused = |problem: String| Error::Description {
+            place: edition.place.clone(),
+            problem: format!(
+                "{problem}. Use a release of the generator that takes {edition}, or write `syntax = \"proto3\";`"
+            ),
+        };
+        match made {
+            Ok(made) if !made.abilities.has(edition) => Err(refused(format!(
+                "the file is of {edition}, which {} does not take, as it says",
+                self.name()
+            ))),
+            Err(Error::Generator { generator, problem }) => Err(refused(format!(
+                "the file is of {edition}, and {generator} failed on it: {problem}"
+            ))),
+            made => made,
+        }
+    }
+
+    fn name(&self) -> String {
         match self {
-            Generator::Plugin(path) => plugin(path, request, file, parameter),
-            Generator::GrpcTools => grpc_tools(request, file),
+            Generator::Plugin(path) => path.display().to_string(),
+            Generator::GrpcTools => GRPC_TOOLS.to_owned(),
         }
     }
 }
+
+/// What is run for `generator=grpc_tools`.
+const GRPC_TOOLS: &str = "python3 -m grpc_tools.protoc";
 
 fn failed(generator: impl Into<String>, problem: impl ToString) -> Error {
     Error::Generator { generator: generator.into(), problem: problem.to_string() }
@@ -114,7 +183,9 @@ pub fn response(name: &str, bytes: &[u8]) -> Result<Made> {
     for field in Fields::of(bytes) {
         match field? {
             (1, error) => return Err(failed(name, error.text())),
-            (number @ 2..=4, value) => made.abilities.push((number, value.number())),
+            (2, value) => made.abilities.features = value.number(),
+            (3, value) => made.abilities.editions.0 = value.number(),
+            (4, value) => made.abilities.editions.1 = value.number(),
             (15, file) => {
                 let (mut title, mut content) = (String::new(), String::new());
                 for part in Fields::of(file.bytes()) {
@@ -138,8 +209,7 @@ pub fn response(name: &str, bytes: &[u8]) -> Result<Made> {
 }
 
 fn grpc_tools(request: &[u8], file: &str) -> Result<Made> {
-    const NAME: &str = "python3 -m grpc_tools.protoc";
-    let reported = |error: std::io::Error| failed(NAME, error);
+    let reported = |error: std::io::Error| failed(GRPC_TOOLS, error);
     let folder = tempfile::tempdir().map_err(reported)?;
     let mut set = Vec::new();
     for field in Fields::of(request) {
@@ -162,9 +232,10 @@ fn grpc_tools(request: &[u8], file: &str) -> Result<Made> {
         let said = String::from_utf8_lossy(&output.stderr);
         let last = said.trim().lines().last().unwrap_or("").to_owned();
         let problem = format!("{last}; install grpcio-tools, or grpc_python_plugin into PATH");
-        return Err(failed(NAME, problem));
+        return Err(failed(GRPC_TOOLS, problem));
     }
-    let mut made = Made { files: Vec::new(), abilities: vec![(2, 1)] };
+    // Its own compiler has refused already what it cannot do.
+    let mut made = Made { files: Vec::new(), abilities: Abilities::all() };
     read_folder(&out, &out, &mut made.files).map_err(reported)?;
     made.files.sort();
     Ok(made)

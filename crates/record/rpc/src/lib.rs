@@ -29,11 +29,11 @@ use std::path::Path;
 
 pub use error::{Error, Place, Result};
 pub use hooks::Hooks;
-pub use model::{File, Method, Recorded, Service, What};
+pub use model::{Edition, File, Method, Recorded, Service, What};
 pub use options::{Id, Language, Mode, Options};
 pub use request::{OPTION, Request, model, read};
 
-use generator::{Generator, Made};
+use generator::{Abilities, Generator, Made};
 use weave::{Job, Text};
 
 /// Answers the compiler's request. What goes wrong is in the response, as the protocol wants it.
@@ -41,9 +41,7 @@ pub fn respond(request: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match made(request) {
         Ok(made) => {
-            for (number, value) in made.abilities {
-                wire::put_number(&mut out, number, value);
-            }
+            made.abilities.put(&mut out);
             for (name, content) in made.files {
                 let mut file = Vec::new();
                 wire::put_bytes(&mut file, 1, name.as_bytes());
@@ -51,7 +49,11 @@ pub fn respond(request: &[u8]) -> Vec<u8> {
                 wire::put_bytes(&mut out, 15, &file);
             }
         }
-        Err(error) => wire::put_bytes(&mut out, 1, error.to_string().as_bytes()),
+        Err(error) => {
+            // Else a compiler would say, in place of the error, that a file's edition is not supported.
+            Abilities::all().put(&mut out);
+            wire::put_bytes(&mut out, 1, error.to_string().as_bytes());
+        }
     }
     out
 }
@@ -62,12 +64,12 @@ fn made(bytes: &[u8]) -> Result<Made> {
     let files = model(&request)?;
     let hooks = hooks_of(&options)?;
     let generator = generator_of(&options)?;
-    let mut all = Made { files: Vec::new(), abilities: vec![(2, 1)] };
+    let mut all = Made { files: Vec::new(), abilities: Abilities::all() };
     for file in files.iter().filter(|file| !file.services.is_empty()) {
-        let made = generator.run(bytes, &file.name, &options.others.join(","))?;
+        let made = generator.run(bytes, file, &options.others.join(","))?;
         let job = Job { file, mode: options.mode, id: options.id, hooks: &hooks };
         let folder = made.files.first().map(|(name, _)| folder_of(name)).unwrap_or_default();
-        all.abilities = made.abilities;
+        all.abilities.limit(made.abilities);
         for (name, content) in made.files {
             let content = woven(options.language, &name, content, &job)?;
             all.files.push((name, content));
@@ -110,15 +112,18 @@ fn generator_of(options: &Options) -> Result<Generator> {
 }
 
 fn woven(language: Language, name: &str, content: String, job: &Job<'_>) -> Result<String> {
-    let (generator, weave): (_, fn(&mut Text, &Job<'_>) -> Result<()>) = match language {
-        Language::Go => (weave::go::GENERATOR, weave::go::weave),
-        Language::Python => (weave::python::GENERATOR, weave::python::weave),
-        Language::Cpp => (weave::cpp::GENERATOR, weave::cpp::weave),
-        Language::Java => (weave::java::GENERATOR, weave::java::weave),
-        Language::Rust => (weave::rust::GENERATOR, weave::rust::weave),
+    let (generator, comments, weave): (_, _, fn(&mut Text, &Job<'_>) -> Result<()>) = match language
+    {
+        Language::Go => (weave::go::GENERATOR, weave::go::COMMENTS, weave::go::weave),
+        Language::Python => {
+            (weave::python::GENERATOR, weave::python::COMMENTS, weave::python::weave)
+        }
+        Language::Cpp => (weave::cpp::GENERATOR, weave::cpp::COMMENTS, weave::cpp::weave),
+        Language::Java => (weave::java::GENERATOR, weave::java::COMMENTS, weave::java::weave),
+        Language::Rust => (weave::rust::GENERATOR, weave::rust::COMMENTS, weave::rust::weave),
     };
-    let mut text = Text { generator, file: name.to_owned(), text: content };
-    weave(&mut text, job)?;
+    let mut text = Text { generator, comments, file: name.to_owned(), text: content };
+    weave(&mut text, job).map_err(|error| job.file.located(error))?;
     Ok(text.text)
 }
 

@@ -1,6 +1,6 @@
 //! Services as the plugin sees them: methods, their messages, and what of these is recorded.
 
-use crate::error::Place;
+use crate::error::{Error, Place};
 
 /// A `.proto` file that stubs are made for.
 #[derive(Clone, Debug, Default)]
@@ -9,8 +9,53 @@ pub struct File {
     pub name: String,
     /// Its package; empty if it has none.
     pub package: String,
+    /// Its edition, if it has one instead of a syntax.
+    pub edition: Option<Edition>,
     /// Its services.
     pub services: Vec<Service>,
+}
+
+impl File {
+    /// Adds the file's name, if an error is about a generator's text and none of the services.
+    pub fn located(&self, error: Error) -> Error {
+        let name = self.services.first().map(|service| service.place.file.clone());
+        let place = Place { file: name.unwrap_or_default(), ..Place::default() };
+        located(&place, "the stub".to_owned(), error)
+    }
+}
+
+fn located(place: &Place, of: String, error: Error) -> Error {
+    match error {
+        Error::Unknown { .. } => {
+            Error::Service { place: place.clone(), of, error: Box::new(error) }
+        }
+        error => error,
+    }
+}
+
+/// The edition of a `.proto` file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edition {
+    /// Its number in descriptors: 1000 is 2023.
+    pub number: u64,
+    /// Where it is declared.
+    pub place: Place,
+}
+
+impl Edition {
+    /// The oldest one that the protocol has a number for: proto2.
+    pub const OLDEST: u64 = 998;
+    /// More than any of them: the protocol's largest number.
+    pub const NEWEST: u64 = 0x7fff_ffff;
+}
+
+impl std::fmt::Display for Edition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.number {
+            number @ 1000..=1999 => write!(f, "edition {}", number + 1023),
+            number => write!(f, "edition number {number}"),
+        }
+    }
 }
 
 /// A service.
@@ -31,6 +76,16 @@ impl Service {
     pub fn number(&self) -> u32 {
         fettle_abi::rpc::service_number(&self.full_name)
     }
+
+    /// Adds where the service, or its method, is described, if an error is about what a generator wrote of it.
+    pub fn located(&self, method: Option<&Method>, error: Error) -> Error {
+        match method {
+            Some(method) => {
+                located(&method.place, format!("{}/{}", self.full_name, method.name), error)
+            }
+            None => located(&self.place, self.full_name.clone(), error),
+        }
+    }
 }
 
 /// A method.
@@ -42,6 +97,8 @@ pub struct Method {
     pub client_streams: bool,
     /// Whether the server sends a stream.
     pub server_streams: bool,
+    /// Where it stands.
+    pub place: Place,
     /// What is recorded of messages of the client.
     pub request: Vec<Recorded>,
     /// What is recorded of messages of the server.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use fettle_abi::rpc::FIELD_WORDS;
 
 use crate::error::{Error, Place, Result};
-use crate::model::{File, Method, Recorded, Service, What};
+use crate::model::{Edition, File, Method, Recorded, Service, What};
 use crate::wire::{Fields, Value, packed};
 
 /// Number of the option `(fettle)` of fields; `fettle.proto` declares it.
@@ -74,6 +74,7 @@ type Marked = Vec<Recorded>;
 struct RawFile<'a> {
     name: String,
     package: String,
+    edition: Option<u64>,
     messages: Vec<&'a [u8]>,
     services: Vec<&'a [u8]>,
     places: HashMap<Vec<u64>, (u64, u64)>,
@@ -88,6 +89,7 @@ impl<'a> RawFile<'a> {
                 (2, package) => file.package = package.text(),
                 (4, message) => file.messages.push(message.bytes()),
                 (6, service) => file.services.push(service.bytes()),
+                (14, edition) => file.edition = Some(edition.number()),
                 (9, info) => file.read_places(info.bytes())?,
                 _ => {}
             }
@@ -127,7 +129,9 @@ impl<'a> RawFile<'a> {
         for (number, service) in self.services.iter().enumerate() {
             services.push(self.service(number as u64, service, messages)?);
         }
-        Ok(File { name: self.name.clone(), package: self.package.clone(), services })
+        // Compilers name the place of an edition as that of the syntax.
+        let edition = self.edition.map(|number| Edition { number, place: self.place(&[12]) });
+        Ok(File { name: self.name.clone(), package: self.package.clone(), edition, services })
     }
 
     fn service(
@@ -160,7 +164,7 @@ impl<'a> RawFile<'a> {
 }
 
 fn method_of(bytes: &[u8], place: Place, messages: &HashMap<String, Marked>) -> Result<Method> {
-    let mut method = Method::default();
+    let mut method = Method { place: place.clone(), ..Method::default() };
     let (mut input, mut output) = (String::new(), String::new());
     for field in Fields::of(bytes) {
         match field? {

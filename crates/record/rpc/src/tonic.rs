@@ -69,9 +69,14 @@ pub fn weave(descriptions: &Path, protos: &[&str], out: &Path, options: &str) ->
         let name = format!("{}.rs", if package.is_empty() { "_" } else { package });
         let path = out.join(&name);
         let text = std::fs::read_to_string(&path).map_err(|error| reported(&path, error))?;
-        let mut text = Text { generator: weave::rust::GENERATOR, file: name, text };
+        let mut text = Text {
+            generator: weave::rust::GENERATOR,
+            comments: weave::rust::COMMENTS,
+            file: name,
+            text,
+        };
         let job = Job { file, mode: options.mode, id: options.id, hooks: &hooks };
-        weave::rust::weave(&mut text, &job)?;
+        weave::rust::weave(&mut text, &job).map_err(|error| file.located(error))?;
         write(&path, text.text)?;
     }
     Ok(())

@@ -8,13 +8,16 @@ use std::fmt::Write;
 
 use fettle_abi::rpc::HOOKS;
 
-use super::{Job, Text};
+use super::{Comments, Job, Text};
 use crate::error::Result;
 use crate::model::{Method, Recorded, Service, What};
 use crate::options::{Id, Mode};
 
 /// Who writes the files.
 pub const GENERATOR: &str = "grpc_cpp_plugin";
+
+/// How its comments look.
+pub const COMMENTS: Comments = Comments::Slashes;
 
 /// Weaves a file. Only the source has places for it, not the header.
 pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
@@ -29,19 +32,29 @@ pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
     for service in &job.file.services {
         let mut tables = String::new();
         for (number, method) in service.methods.iter().enumerate() {
-            let types = types(text, service, method)?;
+            let types = types(text, service, method)
+                .and_then(|types| handler(text, service, method).map(|()| types))
+                .map_err(|error| service.located(Some(method), error))?;
             tables.push_str(&table(service, number, method, &types, job));
-            handler(text, service, method)?;
         }
+        weave_service(text, service, &tables, job).map_err(|error| service.located(None, error))?;
+    }
+    Ok(())
+}
+
+/// Puts the tables behind the names of a service's methods, and weaves its stub and its constructor.
+fn weave_service(text: &mut Text, service: &Service, tables: &str, job: &Job<'_>) -> Result<()> {
+    // A service without methods has no names of them, and its stub makes no calls.
+    if !service.methods.is_empty() {
         clients(text, service)?;
         let names =
             text.find(0, &format!("static const char* {}_method_names[] = {{", service.name))?;
         let end = text.find(names, "};\n")? + "};\n".len();
-        text.text.insert_str(end, &tables);
-        if let Some(code) = job.hooks.code(1, &service.full_name, "", "  ") {
-            let constructor = format!("\n{0}::Service::Service() {{\n", service.name);
-            text.insert_after(&constructor, &code)?;
-        }
+        text.text.insert_str(end, tables);
+    }
+    if let Some(code) = job.hooks.code(1, &service.full_name, "", "  ") {
+        let constructor = format!("\n{0}::Service::Service() {{\n", service.name);
+        text.insert_after(&constructor, &code)?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use fettle_abi::rpc::HOOKS;
 
-use super::{Job, Text};
+use super::{Comments, Job, Text};
 use crate::error::Result;
 use crate::model::{Method, Recorded, Service, What};
 use crate::options::{Id, Mode};
@@ -15,28 +15,33 @@ use crate::options::{Id, Mode};
 /// Who writes the files.
 pub const GENERATOR: &str = "protoc-gen-go-grpc";
 
+/// How its comments look.
+pub const COMMENTS: Comments = Comments::Slashes;
+
 /// The package of Go that has what stubs call.
 const PACKAGE: &str = "fettle.dev/rpc";
 
 /// Weaves a file.
 pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
-    let mut imports = format!("\tfettle \"{PACKAGE}\"\n");
-    if let Some((service, _, method)) = job.methods().next()
-        && let Some(code) = job.hooks.code(0, &service.full_name, &method.name, "\t")
-    {
-        imports.push_str(&code);
+    // Without methods nothing would use the imports, which Go refuses.
+    if let Some((service, _, method)) = job.methods().next() {
+        let mut imports = format!("\tfettle \"{PACKAGE}\"\n");
+        let code = job.hooks.code(0, &service.full_name, &method.name, "\t");
+        imports.push_str(&code.unwrap_or_default());
+        text.insert_after("\nimport (\n", &imports)?;
     }
-    text.insert_after("\nimport (\n", &imports)?;
     let mut tables = String::new();
     for service in &job.file.services {
         for (number, method) in service.methods.iter().enumerate() {
-            let types = weave_method(text, service, method, job)?;
+            let types = weave_method(text, service, method, job)
+                .map_err(|error| service.located(Some(method), error))?;
             // Writing to a text cannot fail.
             let _ = write!(tables, "{}", table(service, number, method, &types, job));
         }
         if let Some(code) = job.hooks.code(1, &service.full_name, "", "\t") {
-            let register = format!("\ts.RegisterService(&{}_ServiceDesc, srv)\n", service.name);
-            text.insert_after(&register, &code)?;
+            let register =
+                format!("\ts.RegisterService(&{}_ServiceDesc, srv)\n", camel(&service.name));
+            text.insert_after(&register, &code).map_err(|error| service.located(None, error))?;
         }
     }
     text.text.push_str(&tables);
@@ -45,7 +50,7 @@ pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
 
 /// The variable that describes a method.
 fn variable(service: &Service, method: &Method) -> String {
-    format!("fettle_{}_{}", service.name, method.name)
+    format!("fettle_{}_{}", camel(&service.name), camel(&method.name))
 }
 
 /// Go's types of the messages of a method.
@@ -61,15 +66,15 @@ fn weave_method(
     method: &Method,
     job: &Job<'_>,
 ) -> Result<Types> {
-    let (of, name) = (&service.name, camel(&method.name));
+    let (of, name) = (camel(&service.name), camel(&method.name));
     let variable = variable(service, method);
     let streams = method.client_streams || method.server_streams;
-    let full = match text.text.contains(&format!("{of}_{name}_FullMethodName, ")) {
+    let full = match text.find(0, &format!("{of}_{name}_FullMethodName, ")).is_ok() {
         true => format!("{of}_{name}_FullMethodName"),
         false => format!("\"/{}/{}\"", service.full_name, method.name),
     };
     let head = format!("Client) {name}(ctx context.Context");
-    let client = text.find(0, &format!("func (c *{}{head}", unexport(of)))?;
+    let client = text.find(0, &format!("func (c *{}{head}", unexport(&of)))?;
     let types = types(text, client, service, method)?;
     if streams {
         let known = format!("c.cc.NewStream(ctx, &{of}_ServiceDesc.Streams[");
@@ -150,9 +155,9 @@ fn types(text: &Text, client: usize, service: &Service, method: &Method) -> Resu
         (true, false) => between("StreamingClient[", "]"),
     };
     // Files from before the generic streams have a type of their own: what is sent is in its methods.
-    let own = format!("{}{}Client) ", unexport(&service.name), camel(&method.name));
+    let own = format!("{}{}Client) ", unexport(&camel(&service.name)), camel(&method.name));
     let old = |what: &str| -> Option<String> {
-        let at = text.text.find(&format!("{own}{what}"))? + own.len();
+        let at = text.find(0, &format!("{own}{what}")).ok()? + own.len();
         let rest = &text.text[at..];
         let rest = &rest[rest.find('*')? + 1..];
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != '.')?;

@@ -7,13 +7,16 @@ use std::fmt::Write;
 
 use fettle_abi::rpc::HOOKS;
 
-use super::{Job, Text};
+use super::{Comments, Job, Text};
 use crate::error::Result;
 use crate::model::{Method, Recorded, Service, What};
 use crate::options::{Id, Mode};
 
 /// Who writes the files.
 pub const GENERATOR: &str = "protoc-gen-grpc-java";
+
+/// How its comments look.
+pub const COMMENTS: Comments = Comments::Stars;
 
 /// Weaves a file, which has one service.
 pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
@@ -24,13 +27,12 @@ pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
     };
     let mut tables = String::new();
     for (number, method) in service.methods.iter().enumerate() {
-        let getter = mixed(&format!("get_{}_method", method.name));
-        let types = types(text, &getter)?;
+        let types =
+            weave_method(text, method).map_err(|error| service.located(Some(method), error))?;
         tables.push_str(&table(service, number, method, &types, job));
-        stubs(text, &getter, &variable(method))?;
-        handler(text, &getter, &variable(method))?;
     }
-    text.insert_after(&format!("SERVICE_NAME = \"{}\";\n", service.full_name), &tables)?;
+    text.insert_after(&format!("SERVICE_NAME = \"{}\";\n", service.full_name), &tables)
+        .map_err(|error| service.located(None, error))?;
     if let Some(code) = job.hooks.code(0, &service.full_name, "", "") {
         text.insert_after(
             "import static io.grpc.MethodDescriptor.generateFullMethodName;\n",
@@ -42,6 +44,14 @@ pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
         text.insert_after(bind, &code)?;
     }
     Ok(())
+}
+
+fn weave_method(text: &mut Text, method: &Method) -> Result<Types> {
+    let getter = mixed(&format!("get_{}_method", method.name));
+    let types = types(text, &getter)?;
+    stubs(text, &getter, &variable(method))?;
+    handler(text, &getter, &variable(method))?;
+    Ok(types)
 }
 
 fn variable(method: &Method) -> String {
@@ -94,9 +104,15 @@ fn stubs(text: &mut Text, getter: &str, variable: &str) -> Result<()> {
     let by = format!(
         "dev.fettle.rpc.Rpc.channel(getChannel(), {variable}), {getter}(), getCallOptions()"
     );
-    let followed = format!("Rpc.newCall({call}");
-    let kept = "\u{0}";
-    text.text = text.text.replace(&followed, kept).replace(&call, &by).replace(kept, &followed);
+    let mut from = 0;
+    while let Some(at) = text.in_code(from, &call) {
+        from = at + call.len();
+        // Those from above.
+        if !text.text[..at].ends_with("Rpc.newCall(") {
+            text.text.replace_range(at..from, &by);
+            from = at + by.len();
+        }
+    }
     Ok(())
 }
 

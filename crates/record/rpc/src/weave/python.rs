@@ -7,13 +7,16 @@ use std::fmt::Write;
 
 use fettle_abi::rpc::HOOKS;
 
-use super::{Job, Text};
+use super::{Comments, Job, Text};
 use crate::error::Result;
 use crate::model::{Method, Recorded, Service, What};
 use crate::options::Id;
 
 /// Who writes the files.
 pub const GENERATOR: &str = "grpc_python_plugin";
+
+/// How its comments look.
+pub const COMMENTS: Comments = Comments::Docstrings;
 
 /// Weaves a file.
 pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
@@ -24,13 +27,14 @@ pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
     let mut tables = String::new();
     for service in &job.file.services {
         for (number, method) in service.methods.iter().enumerate() {
-            weave_method(text, service, method)?;
+            weave_method(text, service, method)
+                .map_err(|error| service.located(Some(method), error))?;
             tables.push_str(&table(service, number, method, job));
         }
         if let Some(code) = job.hooks.code(1, &service.full_name, "", "    ") {
             let register =
                 format!("def add_{}Servicer_to_server(servicer, server):\n", service.name);
-            text.insert_after(&register, &code)?;
+            text.insert_after(&register, &code).map_err(|error| service.located(None, error))?;
         }
     }
     // Behind the last import, which is the first line that begins so; all of them stand together.

@@ -7,13 +7,16 @@ use std::fmt::Write;
 
 use fettle_abi::rpc::HOOKS;
 
-use super::{Job, Text};
+use super::{Comments, Job, Text};
 use crate::error::{Error, Result};
 use crate::model::{Method, Recorded, Service, What};
 use crate::options::{Id, Mode};
 
 /// Who writes the files.
 pub const GENERATOR: &str = "tonic-prost-build";
+
+/// How its comments look.
+pub const COMMENTS: Comments = Comments::Slashes;
 
 /// Weaves a file. Its package may have clients, servers, or both.
 pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
@@ -31,12 +34,14 @@ pub fn weave(text: &mut Text, job: &Job<'_>) -> Result<()> {
         let snake = snake(&service.name);
         let mut types = vec![None; service.methods.len()];
         let client = format!("pub mod {snake}_client {{\n");
-        if text.text.contains(&client) {
-            clients(text, &client, service, &mut types)?;
+        if text.find(0, &client).is_ok() {
+            clients(text, &client, service, &mut types)
+                .map_err(|error| service.located(None, error))?;
         }
         let server = format!("pub mod {snake}_server {{\n");
-        if text.text.contains(&server) {
-            servers(text, &server, service, &mut types)?;
+        if text.find(0, &server).is_ok() {
+            servers(text, &server, service, &mut types)
+                .map_err(|error| service.located(None, error))?;
         }
         text.text.push_str(&tables(service, &types, job));
     }
