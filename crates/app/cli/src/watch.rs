@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -160,14 +161,44 @@ fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<E
         });
     }
     let mut found = 0u64;
-    let mut closed = false;
+    let lines = Lines::start();
     watcher.run(stop, |notice| {
         found += u64::from(matches!(notice, Notice::Found(_)));
-        let text = if args.json { json_line(&notice) } else { shown(&notice, &names, args.act) };
-        // The reader may go; the watching goes on.
-        closed |= output::print(&text).is_err();
+        lines.say(if args.json { json_line(&notice) } else { shown(&notice, &names, args.act) });
     })?;
+    lines.finish();
     Ok(ExitCode::from(u8::from(found > 0)))
+}
+
+/// Prints in a thread of its own: the reader may go, or stop to read, and the watching goes on.
+struct Lines {
+    lines: SyncSender<String>,
+    printed: Receiver<()>,
+}
+
+impl Lines {
+    /// So many lines may wait to be read. Those beyond are in the journal alone.
+    const WAITING: usize = 1000;
+
+    fn start() -> Lines {
+        let (lines, waiting) = std::sync::mpsc::sync_channel::<String>(Lines::WAITING);
+        let (ends, printed) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            waiting.iter().for_each(|line| drop(output::print(&line)));
+            let _ = ends.send(());
+        });
+        Lines { lines, printed }
+    }
+
+    fn say(&self, line: String) {
+        let _ = self.lines.try_send(line);
+    }
+
+    /// Waits until all is printed, but not for a reader that has stopped to read.
+    fn finish(self) {
+        drop(self.lines);
+        let _ = self.printed.recv_timeout(Duration::from_secs(1));
+    }
 }
 
 fn replay(rules: Vec<Rule>, file: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
@@ -252,16 +283,27 @@ fn at(ms: u64) -> String {
 
 fn shown(notice: &Notice, rules: &[String], acts: bool) -> String {
     match notice {
-        Notice::Watching { processes } => {
+        Notice::Watching { processes, idle } => {
             let names: Vec<_> =
                 processes.iter().map(|(name, pid)| format!("{name} {pid}")).collect();
             let how = if acts { "" } else { "; nothing is done: --act does what the rules say" };
-            format!("watching {} by {}{how}\n", names.join(", "), plural_rules(rules.len()))
+            let mut text =
+                format!("watching {} by {}{how}\n", names.join(", "), plural_rules(rules.len()));
+            for rule in idle {
+                text += &format!(
+                    "{rule}: is about none of these now; programs go by the names shown here, and workers by having been \
+                     started by one of them\n"
+                );
+            }
+            text
         }
         Notice::Metrics { address, token_file } => format!(
             "metrics at http://{address}/metrics for readers with the token in {}\n",
             token_file.display()
         ),
+        Notice::Unwritten { path, why } => {
+            format!("{}: {why}: what it would have is lost; the watching goes on\n", path.display())
+        }
         Notice::Found(entry) => found(entry, &rules[entry.finding.rule], acts),
         Notice::WouldSend { webhook, message } => {
             let message = serde_json::to_string(message).unwrap_or_default();
@@ -358,13 +400,17 @@ fn sent(sent: &Sent) -> String {
 
 fn json_line(notice: &Notice) -> String {
     let value = match notice {
-        Notice::Watching { processes } => json!({
+        Notice::Watching { processes, idle } => json!({
             "kind": "watching",
+            "idle": idle,
             "processes": processes.iter().map(|(name, pid)| json!({ "program": name, "pid": pid })).collect::<Vec<_>>(),
         }),
         Notice::Metrics { address, token_file } => {
             let token_file = token_file.display().to_string();
             json!({ "kind": "metrics", "address": address.to_string(), "token_file": token_file })
+        }
+        Notice::Unwritten { path, why } => {
+            json!({ "kind": "unwritten", "path": path.display().to_string(), "why": why })
         }
         Notice::Found(entry) => json!({ "kind": "found", "entry": entry }),
         Notice::WouldSend { webhook, message } => {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::rule::{Budget, Rule};
 
@@ -31,6 +31,18 @@ impl Budgets {
             acted.push_back(now);
         }
         allowed
+    }
+
+    /// How long a rule may not act from now on.
+    pub fn wait(&self, rule: &str, now: Instant) -> Duration {
+        let Some((_, budget, acted)) = self.0.iter().find(|(name, ..)| name == rule) else {
+            return Duration::ZERO;
+        };
+        let acted = acted.lock().unwrap_or_else(PoisonError::into_inner);
+        match acted.front().filter(|_| acted.len() >= budget.times as usize) {
+            Some(first) => (*first + budget.within).saturating_duration_since(now),
+            None => Duration::ZERO,
+        }
     }
 
     /// How often each rule may still act now.

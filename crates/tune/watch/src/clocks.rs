@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fettle_live::{ThreadCounter, Tracepoint};
 use fettle_types::{Pid, Tid};
 use rustix::io::Errno;
 
 use crate::look::{Progress, ThreadLook};
+use crate::servers;
 use crate::threads::{progress, thread, tids};
 
 /// Threads of a process that get clocks: each takes a file descriptor.
@@ -43,6 +45,26 @@ struct Clock {
     last: Option<(u64, ThreadLook)>,
     /// What counts its calls on sockets, once it has computed from one look to the next without another mark.
     sockets: Option<Sockets>,
+    /// It is a run time's, by its name, which was looked at then.
+    is_of_run_time: bool,
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Clocks of all processes.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// How many there may be: each takes up to three of the files that may be open, and looking takes some.
+fn open_max() -> usize {
+    static MAX: OnceLock<usize> = OnceLock::new();
+    *MAX.get_or_init(|| {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX) / 6
+    })
 }
 
 impl Clock {
@@ -59,6 +81,8 @@ impl Clock {
         let is_still = self.last.is_some_and(|(_, last)| last.progress == progress);
         if is_still && self.sockets.is_none() {
             self.sockets = Some(Sockets::of(tid));
+            let name = std::fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
+            self.is_of_run_time = servers::is_of_run_time(name.trim_end());
         }
         progress
     }
@@ -130,7 +154,7 @@ impl Clocks {
             if let Some((at, look)) = &clock.last
                 && *at == counted_ns
             {
-                looks.push(*look);
+                looks.extend((!clock.is_of_run_time).then_some(*look));
                 continue;
             }
             let Some(progress) = progress(pid, *tid) else { continue };
@@ -138,7 +162,7 @@ impl Clocks {
             let look = ThreadLook { tid: *tid, cpu_ns: clock.before_ns + counted_ns, progress };
             clock.last = Some((counted_ns, look));
             computed.push(*tid);
-            looks.push(look);
+            looks.extend((!clock.is_of_run_time).then_some(look));
         }
         // Between two looks at all threads a thread that is not read may have computed: that is in the process's own
         // clock, sooner or later.
@@ -155,14 +179,17 @@ impl Clocks {
 
     /// A thread gets a clock, if there is room.
     fn begin(&mut self, look: &ThreadLook) {
-        if self.refused || self.of.len() >= CLOCKS_MAX {
+        let open = OPEN.load(Ordering::Relaxed);
+        if self.refused || self.of.len() >= CLOCKS_MAX || open >= open_max() {
             return;
         }
         match ThreadCounter::clock(look.tid) {
             Ok(clock) => {
                 let (before_ns, last) = (look.cpu_ns, None);
-                let clock = Clock { clock, before_ns, counted_ns: 0, last, sockets: None };
+                let (counted_ns, sockets, is_of_run_time) = (0, None, false);
+                let clock = Clock { clock, before_ns, counted_ns, last, sockets, is_of_run_time };
                 self.of.insert(look.tid, clock);
+                OPEN.fetch_add(1, Ordering::Relaxed);
             }
             // It has ended meanwhile; all else goes for the others, too.
             Err(error) => {

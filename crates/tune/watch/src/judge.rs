@@ -160,6 +160,13 @@ impl Judge {
         threads.into_iter().flatten().map(mark).collect()
     }
 
+    /// A rule that holds of a process is found to anew, if it still does.
+    pub fn find_again(&mut self, rule: usize, process: ProcessId) {
+        if let Some(known) = self.processes.get_mut(&process) {
+            known.holds.remove(&rule);
+        }
+    }
+
     /// What is usual for processes of a program.
     pub fn limit_of(&self, program: &str) -> Limit {
         self.limits.get(program).cloned().unwrap_or_default()

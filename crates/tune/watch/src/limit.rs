@@ -79,7 +79,7 @@ impl Limit {
     /// From which CPU time without a mark on a thread is stuck, where a rule says `least`.
     pub fn limit(&self, least: Duration) -> Duration {
         if !self.is_learned() {
-            return least * UNTAUGHT;
+            return least.saturating_mul(UNTAUGHT);
         }
         let usual = self.stretches.quantile(0.999).saturating_mul(FACTOR);
         let rare = self.stretches.max().saturating_mul(MARGIN);
@@ -88,7 +88,7 @@ impl Limit {
 
     /// The same for a process that has not come to its work yet.
     pub fn limit_of_start(&self, least: Duration) -> Duration {
-        self.limit(least).max(least * STARTING)
+        self.limit(least).max(least.saturating_mul(STARTING))
     }
 }
 

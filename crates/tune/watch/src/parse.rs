@@ -55,6 +55,9 @@ const SIGNALS: [(&str, i32); 9] = [
     ("WINCH", 28),
 ];
 
+/// The longest name of a rule.
+const NAME_MAX: usize = 64;
+
 /// Reads rules from a text that goes by `name`.
 ///
 /// # Errors
@@ -279,6 +282,12 @@ impl Parser {
             self.expected("the rule's name", &[]);
             return None;
         };
+        if name.len() > NAME_MAX {
+            let help = "folders with evidence are named after it";
+            let what = format!("a rule's name has {NAME_MAX} bytes at most");
+            self.complain(self.span(), what, Some(help));
+            return None;
+        }
         self.at += 1;
         self.sign("{")?;
         let (target, condition) = self.condition()?;
@@ -301,7 +310,13 @@ impl Parser {
         }
         self.at += 1;
         self.words(&["of"])?;
+        let span = self.span();
         let program = self.text("the program's name in quotes")?;
+        if program.is_empty() || program.contains(['/', '*', '\0']) {
+            let help = "it is the last part of the path that `readlink /proc/PID/exe` prints";
+            self.complain(span, "no program goes by that name".into(), Some(help));
+            return None;
+        }
         Some(if workers { Target::Workers(program) } else { Target::Processes(program) })
     }
 

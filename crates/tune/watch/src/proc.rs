@@ -18,7 +18,7 @@ use nix::time::ClockId;
 use crate::clocks::Clocks;
 use crate::look::{Held, HistogramLook, Look, ProcessId, ProcessLook, ThreadLook};
 use crate::requests::{Counted, Recent, Requests};
-use crate::threads::{progress, tids};
+use crate::threads::{number, progress, tids};
 use crate::unread::Connections;
 use crate::waits;
 
@@ -64,7 +64,7 @@ pub struct Wanted {
 /// The processes that are watched.
 #[derive(Debug)]
 pub struct Processes {
-    roots: Vec<Pid>,
+    roots: Vec<ProcessId>,
     wanted: Wanted,
     known: BTreeMap<Pid, Watched>,
     tree_at: Option<Instant>,
@@ -114,7 +114,7 @@ impl Processes {
         Processes {
             requests: None,
             counted: Counted::new(&wanted.requests),
-            roots,
+            roots: roots.into_iter().filter_map(ProcessId::of).collect(),
             wanted,
             known: BTreeMap::new(),
             tree_at: None,
@@ -126,7 +126,7 @@ impl Processes {
 
     /// Watches this one, too, and all that it starts.
     pub fn add(&mut self, root: Pid, now: Instant) {
-        self.roots.push(root);
+        self.roots.extend(ProcessId::of(root));
         self.refresh(now);
     }
 
@@ -168,28 +168,34 @@ impl Processes {
     /// Looks for processes that have come or gone. Returns whether any is left.
     pub fn refresh(&mut self, now: Instant) -> bool {
         self.tree_at = Some(now);
-        let mut found = BTreeSet::new();
-        let mut open: Vec<(Pid, Option<Pid>)> = self.roots.iter().map(|pid| (*pid, None)).collect();
-        while let Some((pid, parent)) = open.pop() {
-            if !found.insert(pid) {
-                continue;
-            }
-            let Some(stat) = Stat::of(pid).filter(|stat| stat.state != b'Z') else {
-                found.remove(&pid);
-                continue;
-            };
+        // Where no file can be opened, as when there are too many, nothing is known of who has ended.
+        if Stat::of(Pid::own()).is_none() {
+            return !self.known.is_empty();
+        }
+        let mut found = BTreeMap::new();
+        let mut open: Vec<(Pid, Option<u64>)> =
+            self.roots.iter().map(|root| (root.pid, Some(root.start))).collect();
+        while let Some((pid, start)) = open.pop() {
+            let stat = Stat::of(pid).filter(|stat| !stat.has_ended());
+            // A root's number may have become another process's.
+            let stat = stat.filter(|stat| start.is_none_or(|start| start == stat.start));
+            let Some(stat) = stat.filter(|_| !found.contains_key(&pid)) else { continue };
+            found.insert(pid, stat);
+            open.extend(children(pid).into_iter().map(|child| (child, None)));
+        }
+        for (&pid, stat) in &found {
             let id = ProcessId { pid, start: stat.start };
+            let is_worker = stat.parent.is_some_and(|parent| found.contains_key(&parent));
             if self.known.get(&pid).is_none_or(|process| process.id != id) {
-                self.known
-                    .insert(pid, Watched::new(id, parent.or(stat.parent), parent.is_some(), now));
+                self.known.insert(pid, Watched::new(id, stat.parent, is_worker, now));
             } else if let Some(process) = self.known.get_mut(&pid) {
                 // It may have executed another program since.
                 process.program = program_of(pid);
+                process.is_worker |= is_worker;
             }
-            open.extend(children(pid).into_iter().map(|child| (child, Some(pid))));
         }
-        self.known.retain(|pid, _| found.contains(pid));
-        self.counted.retain(|pid| found.contains(&pid));
+        self.known.retain(|pid, _| found.contains_key(pid));
+        self.counted.retain(|pid| found.contains_key(&pid));
         !self.known.is_empty()
     }
 
@@ -381,7 +387,9 @@ impl Watched {
     fn look_at_bytes(&mut self, now: Instant, cpu_ns: u64, look: &mut ProcessLook) {
         self.unread_at = Some(now);
         let began = Instant::now();
-        let bytes = self.connections.unread(self.id.pid, self.handle.as_ref(), cpu_ns);
+        let pid = self.id.pid;
+        let handle = self.handle.as_ref();
+        let bytes = self.connections.unread(pid, handle, cpu_ns, || children(pid));
         // What it has been woken for and waits for a processor to do, or has done meanwhile, is no sleep.
         let sleeps = bytes == 0 || all_sleep(self.id.pid) && self.cpu_time() == Some(cpu_ns);
         if !sleeps {
@@ -411,7 +419,15 @@ struct Stat {
     state: u8,
     parent: Option<Pid>,
     start: u64,
+    threads: u64,
     is_exiting: bool,
+}
+
+impl ProcessId {
+    /// The process that has that number now.
+    fn of(pid: Pid) -> Option<ProcessId> {
+        Some(ProcessId { pid, start: Stat::of(pid)?.start })
+    }
 }
 
 impl Stat {
@@ -427,9 +443,15 @@ impl Stat {
         let parent: u32 = fields.next()?.parse().ok()?;
         // The kernel's PF_EXITING.
         let flags: u64 = fields.nth(4)?.parse().ok()?;
-        let start = fields.nth(12)?.parse().ok()?;
+        let threads = fields.nth(10)?.parse().ok()?;
+        let start = fields.nth(1)?.parse().ok()?;
         let parent = Pid::try_from(parent).ok();
-        Some(Stat { state, parent, start, is_exiting: flags & 4 != 0 })
+        Some(Stat { state, parent, start, threads, is_exiting: flags & 4 != 0 })
+    }
+
+    /// Whether the process has. Its first thread may end alone (`pthread_exit`), and counts until the others have.
+    fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X') && self.threads <= 1
     }
 }
 
@@ -467,14 +489,16 @@ fn held(pid: Pid) -> Option<Held> {
     const KILL: u64 = 1 << 8;
     let pending = |name| field(name).and_then(|mask| u64::from_str_radix(&mask, 16).ok());
     if ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(|mask| mask & KILL != 0)
-        || Stat::of(pid).is_some_and(|stat| stat.is_exiting)
+        || Stat::of(pid).is_some_and(|stat| stat.is_exiting && stat.threads <= 1)
     {
         return Some(Held::Ended);
     }
+    let has_others = number(&text, "Threads:").is_some_and(|threads| threads > 1);
     match field("State:").unwrap_or_default().as_bytes().first() {
         Some(b'T') => Some(Held::Stopped),
         Some(b't') => Some(Held::Traced),
         Some(b'D') => Some(Held::Uninterruptible),
+        Some(b'Z' | b'X') if has_others => None,
         Some(b'Z' | b'X') | None => Some(Held::Ended),
         _ => None,
     }

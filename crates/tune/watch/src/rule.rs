@@ -172,9 +172,9 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it changes anything outside of the watcher.
+    /// Whether it changes anything outside of the watcher, or fills a disk.
     pub fn changes_something(&self) -> bool {
-        !matches!(self, Action::Log | Action::KeepEvidence)
+        *self != Action::Log
     }
 
     /// The receiver, if it is a message to one.

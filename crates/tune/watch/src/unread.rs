@@ -33,7 +33,27 @@ impl Connections {
     ///
     /// Each is asked by a copy of its descriptor, which is closed at once; where we may not have that, or there are
     /// very many, the kernel's tables say it, which take milliseconds to read where they are large.
-    pub fn unread(&mut self, pid: Pid, handle: Option<&OwnedFd>, cpu_ns: u64) -> u64 {
+    ///
+    /// Those that one of its `children` has, too, are left out where there are bytes: it may be who reads them, as in sshd.
+    pub fn unread(
+        &mut self,
+        pid: Pid,
+        handle: Option<&OwnedFd>,
+        cpu_ns: u64,
+        children: impl FnOnce() -> Vec<Pid>,
+    ) -> u64 {
+        let all = self.unread_in_all(pid, handle, cpu_ns);
+        let children = if all == 0 { Vec::new() } else { children() };
+        if children.is_empty() {
+            return all;
+        }
+        let theirs = children.into_iter().flat_map(sockets).map(|socket| socket.inode);
+        let theirs: HashSet<u64> = theirs.collect();
+        self.sockets.retain(|socket| !theirs.contains(&socket.inode));
+        self.unread_in_all(pid, handle, cpu_ns)
+    }
+
+    fn unread_in_all(&mut self, pid: Pid, handle: Option<&OwnedFd>, cpu_ns: u64) -> u64 {
         if self.listed_at != Some(cpu_ns) {
             (self.listed_at, self.sockets) = (Some(cpu_ns), sockets(pid));
         }
@@ -164,7 +184,7 @@ mod tests {
             let said = settles(
                 || {
                     clock += 1;
-                    connections.unread(Pid::own(), Some(&handle), clock).min(6)
+                    connections.unread(Pid::own(), Some(&handle), clock, Vec::new).min(6)
                 },
                 6,
             );

@@ -36,6 +36,10 @@ use crate::webhook::Message;
 const LOOKS_KEPT: usize = 64;
 /// After so long without another worker it is said that there is none.
 const REPLACEMENT_MAX: Duration = Duration::from_secs(10);
+/// What could not be done is tried again after so long at the earliest.
+const AGAIN: Duration = Duration::from_secs(1);
+/// A signal that ends the watching is noticed within so long.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// How often spares are seen to.
 const SPARES_EVERY: Duration = Duration::from_millis(100);
 
@@ -65,6 +69,8 @@ pub enum Notice {
     Watching {
         /// `program PID` of each.
         processes: Vec<(String, Pid)>,
+        /// Rules that are about none of them.
+        idle: Vec<String>,
     },
     /// Metrics can be read.
     Metrics {
@@ -72,6 +78,13 @@ pub enum Notice {
         address: SocketAddr,
         /// The file with the token that readers show.
         token_file: PathBuf,
+    },
+    /// A file cannot be written. What it would have is lost, and the watching goes on.
+    Unwritten {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
     },
     /// A rule holds.
     Found(Box<Entry>),
@@ -177,6 +190,11 @@ pub struct Watcher {
     /// Held as long as this lives.
     locks: Vec<File>,
     spares_at: Option<Instant>,
+    budgets: Arc<Budgets>,
+    /// Rules that hold of processes and could not act, and when they may be found to hold anew.
+    again: Vec<(Instant, usize, ProcessId)>,
+    /// The journal could not be written the last time.
+    is_unwritten: bool,
 }
 
 /// A process that was killed so that another one comes.
@@ -199,7 +217,9 @@ impl Watcher {
     /// # Errors
     ///
     /// When one of them does not exist or is watched already, or a file cannot be made.
-    pub fn new(rules: Vec<Rule>, options: WatcherOptions) -> Result<Watcher, WatchError> {
+    pub fn new(rules: Vec<Rule>, mut options: WatcherOptions) -> Result<Watcher, WatchError> {
+        options.pids.sort_unstable();
+        options.pids.dedup();
         let file = |path: &Path, source| WatchError::File { path: path.to_owned(), source };
         for &pid in &options.pids {
             if !Path::new(&format!("/proc/{pid}/stat")).exists() {
@@ -219,7 +239,7 @@ impl Watcher {
         let actor =
             Actor::new(&options.state, &options.fettle, Arc::clone(&budgets), tally.clone());
         let metrics = options.metrics.map(|address| {
-            let page = tally.page(budgets, actor.queue());
+            let page = tally.page(Arc::clone(&budgets), actor.queue());
             let served = serve_metrics(address, &options.state, page);
             served.map_err(|source| WatchError::Metrics { address, source })
         });
@@ -240,6 +260,9 @@ impl Watcher {
             options,
             locks,
             spares_at: None,
+            budgets,
+            again: Vec::new(),
+            is_unwritten: false,
         })
     }
 
@@ -260,7 +283,13 @@ impl Watcher {
     ) -> Result<(), WatchError> {
         self.processes.refresh(Instant::now());
         let named = |process: &Watched| (process.program.clone(), process.id.pid);
-        notice(Notice::Watching { processes: self.processes.all().map(named).collect() });
+        let is_idle = |rule: &&Rule| {
+            let fits = |process: &Watched| rule.target.fits(&process.program, process.is_worker);
+            !self.processes.all().any(fits)
+        };
+        let idle = self.judge.rules().iter().filter(is_idle).map(|rule| rule.name.clone());
+        let processes = self.processes.all().map(named).collect();
+        notice(Notice::Watching { processes, idle: idle.collect() });
         if let Some((address, token_file)) = self.metrics.clone() {
             notice(Notice::Metrics { address, token_file });
         }
@@ -280,24 +309,30 @@ impl Watcher {
             if let Some(why) = self.processes.problem_of_requests() {
                 notice(Notice::NoRequests { why });
             }
+            self.find_again(now);
             let findings = self.judge.see(&look);
             self.tally.look();
-            self.remember(look)?;
+            self.remember(look, &mut notice);
             for finding in findings {
-                self.found(finding, &mut notice)?;
+                self.found(finding, &mut notice);
             }
             self.successors(&mut notice);
-            self.give_back(now, &mut notice)?;
+            self.give_back(now, &mut notice);
             let sent = self.actor.sent();
-            self.sent(sent, &mut notice)?;
+            self.sent(sent, &mut notice);
             let ended = self.actor.ended();
-            self.ended(ended, &mut notice)?;
-            next += self.options.tick;
+            self.ended(ended, &mut notice);
+            next = next.checked_add(self.options.tick).unwrap_or(next);
             let now = Instant::now();
-            match next.checked_duration_since(now) {
-                Some(wait) => std::thread::sleep(wait),
+            if next < now {
                 // It came too late, for the machine is busy: looks are not made up for.
-                None => next = now,
+                next = now;
+            }
+            while let Some(wait) = next.checked_duration_since(Instant::now()) {
+                std::thread::sleep(wait.min(SLEEP_MAX));
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         }
         if let Some((path, recording)) = &mut self.recording {
@@ -308,9 +343,22 @@ impl Watcher {
             learned.save(&self.judge, Instant::now(), true);
         }
         let ended = self.actor.interrupt();
-        self.ended(ended, &mut notice)?;
+        self.ended(ended, &mut notice);
         let sent = self.actor.finish(Duration::from_secs(2));
-        self.sent(sent, &mut notice)
+        self.sent(sent, &mut notice);
+        Ok(())
+    }
+
+    /// What could not act, and may try it again, is found anew.
+    fn find_again(&mut self, now: Instant) {
+        let judge = &mut self.judge;
+        self.again.retain(|(at, rule, process)| {
+            let is_due = now >= *at;
+            if is_due {
+                judge.find_again(*rule, *process);
+            }
+            !is_due
+        });
     }
 
     /// Sees to the spares of processes that a rule would replace.
@@ -332,63 +380,60 @@ impl Watcher {
     }
 
     /// Writes down and says what came of jobs.
-    fn ended(&self, ended: Vec<Ended>, notice: &mut impl FnMut(Notice)) -> Result<(), WatchError> {
+    fn ended(&mut self, ended: Vec<Ended>, notice: &mut impl FnMut(Notice)) {
         for ended in ended {
-            self.write(&Line::Ended(ended.clone()))?;
+            self.write(&Line::Ended(ended.clone()), notice);
             notice(Notice::Ended(ended));
         }
-        Ok(())
     }
 
     /// Writes down and says what became of messages.
-    fn sent(&self, sent: Vec<Sent>, notice: &mut impl FnMut(Notice)) -> Result<(), WatchError> {
+    fn sent(&mut self, sent: Vec<Sent>, notice: &mut impl FnMut(Notice)) {
         for sent in sent {
             let line = Line::Sent(sent.clone());
             notice(Notice::Sent(sent));
-            self.write(&line)?;
+            self.write(&line, notice);
         }
-        Ok(())
     }
 
     /// Gives back knobs whose time is over.
-    fn give_back(
-        &mut self,
-        now: Instant,
-        notice: &mut impl FnMut(Notice),
-    ) -> Result<(), WatchError> {
+    fn give_back(&mut self, now: Instant, notice: &mut impl FnMut(Notice)) {
         for knob in self.actor.give_back(now) {
             let Ok(pid) = Pid::try_from(knob.producer.pid) else { continue };
             let given = GivenBack { at_ms: now_ms(), knob: knob.name, pid };
             notice(Notice::GivenBack(given.clone()));
-            self.write(&Line::GivenBack(given))?;
+            self.write(&Line::GivenBack(given), notice);
         }
-        Ok(())
     }
 
-    fn write(&self, line: &Line) -> Result<(), WatchError> {
+    /// Writes a line of the journal. A full disk is said once, and does not end the watching.
+    fn write(&mut self, line: &Line, notice: &mut impl FnMut(Notice)) {
         let written = journal::append(&self.journal, line);
-        written.map_err(|source| WatchError::File { path: self.journal.clone(), source })
+        if let Err(error) = &written
+            && !self.is_unwritten
+        {
+            notice(Notice::Unwritten { path: self.journal.clone(), why: error.to_string() });
+        }
+        self.is_unwritten = written.is_err();
     }
 
-    fn remember(&mut self, look: Look) -> Result<(), WatchError> {
-        if let Some((path, recording)) = &mut self.recording {
-            let path = path.clone();
-            recording.add(&look).map_err(|source| WatchError::File { path, source })?;
+    fn remember(&mut self, look: Look, notice: &mut impl FnMut(Notice)) {
+        if let Some((path, recording)) = &mut self.recording
+            && let Err(error) = recording.add(&look)
+        {
+            notice(Notice::Unwritten { path: path.clone(), why: error.to_string() });
+            // What comes behind a gap would be another time's.
+            self.recording = None;
         }
         if self.looks.len() == LOOKS_KEPT {
             self.looks.pop_front();
         }
         self.looks.push_back(look);
-        Ok(())
     }
 
-    fn found(
-        &mut self,
-        finding: Finding,
-        notice: &mut impl FnMut(Notice),
-    ) -> Result<(), WatchError> {
+    fn found(&mut self, finding: Finding, notice: &mut impl FnMut(Notice)) {
         let rule = self.judge.rules()[finding.rule].clone();
-        let Some(process) = self.processes.get(finding.process) else { return Ok(()) };
+        let Some(process) = self.processes.get(finding.process) else { return };
         self.tally.finding(&rule);
         let (now, found_ns) = (Instant::now(), monotonic_ns());
         let at_ms = now_ms();
@@ -402,6 +447,10 @@ impl Watcher {
             let scene =
                 Scene { finding: &finding, process, looks, pids, marks, recent, at_ns, at_ms };
             done = self.actor.act(&rule, &scene, now);
+            if done.iter().any(|done| done.error.is_some()) {
+                let wait = self.budgets.wait(&rule.name, now).max(AGAIN);
+                self.again.push((now + wait, finding.rule, finding.process));
+            }
             paused = self.actor.has_paused();
             let successor = self.actor.take_successor();
             let killed = |done: &crate::journal::Done| {
@@ -446,8 +495,8 @@ impl Watcher {
         let entry = Entry { at_ms, rule: rule.name, program, finding, done };
         let line = Line::Found(entry.clone());
         notice(Notice::Found(Box::new(entry)));
-        would_send.into_iter().for_each(notice);
-        self.write(&line)
+        would_send.into_iter().for_each(&mut *notice);
+        self.write(&line, notice);
     }
 
     /// Whether those have come that are to take the places of those that were killed.
@@ -463,11 +512,8 @@ impl Watcher {
                         && !killed.siblings.contains(&other.id)
                 }
             };
-            // A spare has come past what threads beside the first do before they serve.
-            let has_come_to_work = |pid: Pid| match killed.successor {
-                Some(_) => tids(pid).into_iter().any(|tid| waits_for_work(pid, tid)),
-                None => waits_for_work(pid, pid.first_thread()),
-            };
+            let has_come_to_work =
+                |pid: Pid| tids(pid).into_iter().any(|tid| waits_for_work(pid, tid));
             let fits = |other: &&Watched| {
                 is_successor(other) && !taken.contains(&other.id) && has_come_to_work(other.id.pid)
             };
