@@ -36,8 +36,8 @@ use crate::webhook::Message;
 const LOOKS_KEPT: usize = 64;
 /// After so long without another worker it is said that there is none.
 const REPLACEMENT_MAX: Duration = Duration::from_secs(10);
-/// What could not be done is tried again after so long at the earliest.
-const AGAIN: Duration = Duration::from_secs(1);
+/// What could not be done, but for its rule's budget, is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(5);
 /// A signal that ends the watching is noticed within so long.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// How often spares are seen to.
@@ -448,7 +448,10 @@ impl Watcher {
                 Scene { finding: &finding, process, looks, pids, marks, recent, at_ns, at_ms };
             done = self.actor.act(&rule, &scene, now);
             if done.iter().any(|done| done.error.is_some()) {
-                let wait = self.budgets.wait(&rule.name, now).max(AGAIN);
+                let wait = match self.budgets.wait(&rule.name, now) {
+                    Duration::ZERO => AGAIN,
+                    wait => wait,
+                };
                 self.again.push((now + wait, finding.rule, finding.process));
             }
             paused = self.actor.has_paused();
