@@ -328,12 +328,7 @@ impl Watcher {
                 // It came too late, for the machine is busy: looks are not made up for.
                 next = now;
             }
-            while let Some(wait) = next.checked_duration_since(Instant::now()) {
-                std::thread::sleep(wait.min(SLEEP_MAX));
-                if stop.load(Ordering::Relaxed) {
-                    break;
-                }
-            }
+            sleep_until(next, stop);
         }
         if let Some((path, recording)) = &mut self.recording {
             let path = path.clone();
@@ -549,6 +544,15 @@ fn lock(state: &Path, pid: Pid) -> Result<File, WatchError> {
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
         Err(_) => Err(WatchError::Taken { pid, path }),
+    }
+}
+
+/// Sleeps until then, or until `stop` is set.
+fn sleep_until(then: Instant, stop: &AtomicBool) {
+    while let Some(wait) = then.checked_duration_since(Instant::now())
+        && !stop.load(Ordering::Relaxed)
+    {
+        std::thread::sleep(wait.min(SLEEP_MAX));
     }
 }
 
