@@ -143,14 +143,15 @@ fn show_request(open: &OpenRequest, text: &mut String) {
     let what = one_line(open.what.clone());
     let by = open.tid.map_or_else(String::new, |tid| format!(", read by thread {tid}"));
     text.push_str(&format!("\nrequest {what}: not answered for {}{by}\n", ms(open.open_ns)));
-    let earlier = open.steps.len().saturating_sub(STEPS);
+    let first = open.steps.len().saturating_sub(STEPS);
+    let earlier = first + open.steps_left_out;
     if earlier > 0 {
         text.push_str(&format!(
             "    {}\n",
             output::plural(earlier as u64, "earlier step", "earlier steps")
         ));
     }
-    for step in &open.steps[earlier..] {
+    for step in &open.steps[first..] {
         let field = |(name, value): (&String, &serde_json::Value)| match value.as_str() {
             Some("") => String::new(),
             Some(text) => format!(" {name} {text}"),

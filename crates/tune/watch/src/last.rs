@@ -51,9 +51,11 @@ const SENSORS_MAX: usize = 64;
 const SPAN_NS: u64 = 60_000_000_000;
 /// The kernel's events have come after so long.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Requests that are described, and their last steps.
+/// Requests that are described.
 const OPEN_MAX: usize = 32;
-const STEPS_MAX: usize = 200;
+/// Steps of each that are: so many of the first, by which it began, and of the last.
+const STEPS_FIRST: usize = 20;
+const STEPS_LAST: usize = 180;
 /// Traces that are written at a time.
 const WRITERS_MAX: usize = 4;
 
@@ -66,8 +68,11 @@ pub struct OpenRequest {
     pub tid: Option<Tid>,
     /// For how long it had waited when something was found, in nanoseconds.
     pub open_ns: u64,
-    /// What its thread did since, at most some hundred of the last.
+    /// What its thread did since: the first steps, and the last.
     pub steps: Vec<Step>,
+    /// How many were left out between them.
+    #[serde(default)]
+    pub steps_left_out: usize,
 }
 
 /// Something that a thread did.
@@ -203,11 +208,10 @@ impl Last {
         let is_other = |open: &Open| open.tid.is_none_or(|tid| !concerns(&self.finding.why, tid));
         let mut open: Vec<&Open> = recorded.open.iter().collect();
         open.sort_by_key(|open| (is_other(open), open.begun_ns));
-        let described = open.into_iter().take(OPEN_MAX).map(|open| OpenRequest {
-            what: open.what.clone(),
-            tid: open.tid,
-            open_ns: self.at_ns.saturating_sub(open.begun_ns),
-            steps: steps(open, recorded),
+        let described = open.into_iter().take(OPEN_MAX).map(|open| {
+            let (steps, steps_left_out) = steps(open, recorded);
+            let open_ns = self.at_ns.saturating_sub(open.begun_ns);
+            OpenRequest { what: open.what.clone(), tid: open.tid, open_ns, steps, steps_left_out }
         });
         described.collect()
     }
@@ -351,21 +355,23 @@ fn write_recorded(
     Ok(())
 }
 
-/// What a thread did since it was asked.
-fn steps(open: &Open, recorded: &Recorded) -> Vec<Step> {
-    let Some(tid) = open.tid else { return Vec::new() };
+/// What a thread did since it was asked, and how many steps are left out of that.
+fn steps(open: &Open, recorded: &Recorded) -> (Vec<Step>, usize) {
+    let Some(tid) = open.tid else { return (Vec::new(), 0) };
     let of_thread = |event: &&Happened| {
         event.at_ns >= open.begun_ns
             && field(recorded, event, "tid") == Some(u64::from(tid.unsigned()))
     };
     let of_thread: Vec<&Happened> = recorded.events.iter().filter(of_thread).collect();
-    let last = of_thread.len().saturating_sub(STEPS_MAX);
+    let left_out = of_thread.len().saturating_sub(STEPS_FIRST + STEPS_LAST);
+    let (first, rest) = of_thread.split_at(of_thread.len().min(STEPS_FIRST));
     let step = |event: &&Happened| {
         let kind = recorded.kinds.get(event.kind)?;
         let after_ns = event.at_ns - open.begun_ns;
         Some(Step { after_ns, event: kind.name.clone(), fields: fields_of(recorded, kind, event) })
     };
-    of_thread.get(last..).unwrap_or_default().iter().filter_map(step).collect()
+    let last = rest.iter().skip(left_out);
+    (first.iter().chain(last).filter_map(step).collect(), left_out)
 }
 
 fn field(recorded: &Recorded, event: &Happened, name: &str) -> Option<u64> {
