@@ -128,10 +128,13 @@ pub(crate) struct Spawned {
     candidates: Vec<PathBuf>,
 }
 
+/// Stands for no descriptor of ours: what has the number is closed.
+pub(crate) const CLOSED: c_int = -1;
+
 /// What a child gets besides, to start as another process was started. It is no part of our session then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Likeness {
-    /// Descriptors of ours, and the numbers that they have there.
+    /// Descriptors of ours, or [`CLOSED`], and the numbers that they have there.
     pub descriptors: Vec<(c_int, c_int)>,
     /// Its user, if that is another one.
     pub user: Option<User>,
@@ -420,7 +423,9 @@ impl Child<'_> {
             // that it has them, too.)
             libc::syscall(libc::SYS_close_range, 3, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
             for (ours, number) in &likeness.descriptors {
-                if libc::dup2(*ours, *number) == -1 {
+                if *ours == CLOSED {
+                    libc::close(*number);
+                } else if libc::dup2(*ours, *number) == -1 {
                     self.fail(STEP_LIKENESS, *libc::__errno_location(), 0);
                 }
             }

@@ -39,7 +39,7 @@ const TRACE: i32 = ptrace::O_SYSGOOD
 /// What it may take to come to its socket.
 const START: Duration = Duration::from_secs(60);
 /// What it may take to serve, once it has been let go.
-const SERVE: Duration = Duration::from_secs(5);
+const SERVE: Duration = Duration::from_secs(2);
 /// For its next call is waited so long at a time.
 const LOOKED: Duration = Duration::from_millis(50);
 /// While it is held, its other threads are looked after this often.
@@ -157,7 +157,7 @@ impl Spare {
             SpareState::Failed(why) => why,
             _ => gone.clone(),
         })?;
-        let served = replies.recv_timeout(SERVE);
+        let served = replies.recv_timeout(2 * SERVE);
         let pid = served.map_err(|_| format!("it does not serve after {SERVE:?}"))??;
         // It is no spare any more.
         *lock(&self.shared.handle) = None;
@@ -191,11 +191,14 @@ fn stand_by(
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     };
-    let first = traced.first;
     let served = traced.serve(held).map(|()| pid);
     let is_served = served.is_ok();
     let _ = reply.send(served);
-    if is_served && let Some(first) = rustix::process::Pid::from_raw(first.get()) {
+    if !is_served {
+        return Ok(());
+    }
+    traced.detach_others();
+    if let Some(first) = rustix::process::Pid::from_raw(traced.first.get()) {
         // A process is waited for by the one that has started it: until then its number is not free.
         let _ = waitid(WaitId::Pid(first), WaitIdOptions::EXITED);
     }
@@ -258,11 +261,12 @@ impl Traced {
         let numbers = end.saturating_sub(count)..end;
         let number = |at: usize| (numbers.start + at as u64) as RawFd;
         let standard = start.standard.iter().zip(0..);
-        let standard = standard.filter_map(|(ours, at)| Some((ours.as_ref()?.as_raw_fd(), at)));
+        let standard = standard
+            .map(|(ours, at)| (ours.as_ref().map_or(launch::CLOSED, AsRawFd::as_raw_fd), at));
         let given = start.listeners.iter().enumerate();
         let given = given.map(|(at, listener)| (listener.as_raw_fd(), number(at)));
         let descriptors: Vec<(RawFd, RawFd)> = standard.chain(given).collect();
-        if descriptors.iter().any(|(ours, _)| *ours as u64 >= numbers.start) {
+        if descriptors.iter().any(|(ours, _)| i64::from(*ours) >= numbers.start as i64) {
             let source = io::ErrorKind::QuotaExceeded.into();
             return Err(failed("find room among its open files")(source));
         }
@@ -279,7 +283,7 @@ impl Traced {
             let handle = raw.map(|pid| pidfd_open(pid, PidfdFlags::empty())).transpose();
             *lock(&shared.handle) =
                 handle.map_err(|error| failed("have a handle of it")(error.into()))?;
-            be_limited_like(first, start.like);
+            be_placed_like(first, start.like).map_err(failed("place it beside the other"))?;
             ptrace::seize(tid, TRACE)
                 .map_err(|source| LiveError::NotPermitted { pid: first, source })
         };
@@ -309,8 +313,7 @@ impl Traced {
 
     /// Waits until it has executed its program.
     fn executes(&mut self) -> bool {
-        let until = Instant::now() + SERVE;
-        while Instant::now() < until {
+        while Instant::now() < self.until {
             let report = next_within(LOOKED);
             let Ok(report) = report else { return false };
             let Some(Report { tid, what }) = report else { continue };
@@ -480,7 +483,7 @@ impl Traced {
     }
 
     /// Gives it its sockets, and lets it go.
-    fn serve(mut self, held: Held) -> Result<(), String> {
+    fn serve(&mut self, held: Held) -> Result<(), String> {
         self.until = Instant::now() + SERVE;
         self.bind(held)?;
         // Its other threads may bind the others.
@@ -513,7 +516,6 @@ impl Traced {
         ptrace::detach(held.tid, 0).map_err(lost)?;
         self.threads.remove(&held.tid);
         self.is_served = true;
-        self.detach_others();
         Ok(())
     }
 
@@ -578,12 +580,14 @@ impl Traced {
         }
     }
 
-    /// Lets all other threads go. What does not stop for that is let go when it does, or with us.
+    /// Lets all other threads go, once they stop for that: who waits for a device does when it has what it waited for.
     fn detach_others(&mut self) {
-        let until = Instant::now() + SERVE;
         self.interrupt(|_| true);
-        while !self.threads.is_empty() && Instant::now() < until {
-            let Ok(Some(Report { tid, what })) = next_within(LOOKED) else { continue };
+        while !self.threads.is_empty() {
+            let Ok(Some(Report { tid, what })) = next_within(LOOKED) else {
+                self.threads.retain(|tid, _| process_of(*tid).is_some());
+                continue;
+            };
             match what {
                 What::Stopped {
                     event:
@@ -729,19 +733,33 @@ fn limit(
     (done == 0).then_some(old)
 }
 
-/// Gives a process the limits and processors of another one, as far as we may.
-fn be_limited_like(pid: Pid, like: Pid) {
+/// Gives a process the limits, the processors and the priority of another one as far as we may, and its control group.
+fn be_placed_like(pid: Pid, like: Pid) -> io::Result<()> {
     for of in 0..LIMITS {
         if let Some(its) = limit(like, of, None) {
             limit(pid, of, Some(&its));
         }
     }
-    let its = rustix::process::Pid::from_raw(like.get());
+    let [own, its] = [pid, like].map(|pid| rustix::process::Pid::from_raw(pid.get()));
     if let Ok(processors) = rustix::thread::sched_getaffinity(its) {
-        let _ = rustix::thread::sched_setaffinity(
-            rustix::process::Pid::from_raw(pid.get()),
-            &processors,
-        );
+        let _ = rustix::thread::sched_setaffinity(own, &processors);
+    }
+    if let Ok(priority) = rustix::process::getpriority_process(its) {
+        let _ = rustix::process::setpriority_process(own, priority);
+    }
+    let group = |pid: Pid| fs::read_to_string(format!("/proc/{pid}/cgroup"));
+    let its = group(like)?;
+    if group(pid)? == its {
+        return Ok(());
+    }
+    // In our own group it would end with us, where we are a service.
+    if let Some(path) = its.lines().find_map(|line| line.strip_prefix("0::/")) {
+        let file = format!("/sys/fs/cgroup/{path}/cgroup.procs");
+        fs::write(file, pid.to_string())?;
+    }
+    match group(pid)? == its {
+        true => Ok(()),
+        false => Err(io::Error::other("it is in another control group")),
     }
 }
 
