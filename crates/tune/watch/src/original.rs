@@ -77,10 +77,8 @@ fn has_no_supervisor(process: &Watched, cgroup: &str) -> Result<(), String> {
     }
     let parent = process.parent.filter(|parent| *parent != Pid::own());
     let name = parent.and_then(|parent| fs::read_to_string(format!("/proc/{parent}/comm")).ok());
-    match name.as_deref().map(str::trim_end).filter(|name| servers::restarts(name)) {
-        Some(name) => {
-            Err(format!("its parent ({name}) starts it again: `restart kill` is not needed"))
-        }
+    match name.as_deref().map(str::trim_end).filter(|name| servers::supervises(name)) {
+        Some(name) => Err(format!("its parent ({name}) starts it again, or ends with it")),
         None => Ok(()),
     }
 }

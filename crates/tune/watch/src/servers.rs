@@ -1,9 +1,9 @@
 //! What is known of servers by their names.
 
-/// Whether a program of that name starts those anew that it has started.
-pub(crate) fn restarts(program: &str) -> bool {
-    const SUPERVISORS: [&str; 12] = [
-        "systemd",
+/// Whether a program of that name starts those anew that it has started, or ends with them. (systemd is the parent of
+/// others, too; its services are known by their control groups.)
+pub(crate) fn supervises(program: &str) -> bool {
+    const SUPERVISORS: [&str; 11] = [
         "supervisord",
         "s6-supervise",
         "runsv",
