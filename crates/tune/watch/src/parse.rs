@@ -14,7 +14,7 @@
 //! windows   = "over" TIME [ "for" NUMBER "windows" ] [ "until" ( VALUE | PERCENT ) ]
 //! VALUE     = NUMBER | TIME
 //! target    = ( "worker" | "process" ) "of" TEXT
-//! action    = "log" | "keep" "evidence" | "restart" "kill" | "restart" "thread" TEXT | "signal" NAME | "run" TEXT | "webhook" TEXT
+//! action    = "log" | "keep" "evidence" | "restart" "kill" | "restart" "replace" | "restart" "thread" TEXT | "signal" NAME | "run" TEXT | "webhook" TEXT
 //!           | "set" TEXT "to" NUMBER [ "for" TIME ] | "tune" [ "by" TEXT ] | "locate" [ "over" TIME ]
 //! budget    = "at" "most" NUMBER "in" TIME
 //! TIME      = NUMBER ( "us" | "ms" | "s" | "m" )
@@ -292,10 +292,21 @@ impl Parser {
         self.sign("{")?;
         let (target, condition) = self.condition()?;
         self.sign("->")?;
-        let mut actions = vec![self.action()?];
-        while self.peek() == Some(&Kind::Sign(",")) {
+        let of_workers = matches!(target, Target::Workers(_));
+        let mut actions = Vec::new();
+        loop {
+            let span = self.span();
+            let action = self.action()?;
+            if of_workers && action == Action::RestartReplace {
+                let help = "a worker's parent starts another: `restart kill`";
+                self.complain(span, "workers have no spares".into(), Some(help));
+                return None;
+            }
+            actions.push(action);
+            if self.peek() != Some(&Kind::Sign(",")) {
+                break;
+            }
             self.at += 1;
-            actions.push(self.action()?);
         }
         let budget = if self.next_is("at") { self.budget()? } else { Budget::default() };
         self.sign("}")?;

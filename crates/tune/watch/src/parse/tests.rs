@@ -14,9 +14,10 @@ fn all_that_a_rule_can_say() {
             rule told { process of "web" waits in a cycle -> webhook "http://[::1]:9000/a?b=c", log }
             rule path { process of "web" waits in a cycle -> set "put.path" to -2 for 10s, set "a" to 1 }
             rule late { process of "web" waits in a cycle -> locate, locate over 5s, tune, tune by "cat n", log }
+            rule alone { process of "node" spins 3ms without progress -> keep evidence, restart replace }
         "#;
     let rules = parse("web.rules", text).unwrap_or_else(|report| panic!("{report}"));
-    assert_eq!(rules.len(), 8);
+    assert_eq!(rules.len(), 9);
     let ms = Duration::from_millis;
     assert_eq!(rules[0].condition, Condition::Spins { least: ms(3), exactly: false });
     assert_eq!(rules[0].actions, [Action::KeepEvidence, Action::RestartKill]);
@@ -34,6 +35,7 @@ fn all_that_a_rule_can_say() {
     let tune = |work: Option<&str>| Action::Tune { work: work.map(str::to_owned) };
     let late = [locate(2000), locate(5000), tune(None), tune(Some("cat n")), Action::Log];
     assert_eq!(rules[7].actions, late);
+    assert_eq!(rules[8].actions, [Action::KeepEvidence, Action::RestartReplace]);
 }
 
 #[test]
@@ -143,6 +145,16 @@ fn what_is_wrong_is_said_with_its_place() {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(said.contains("r:4:57") && said.contains("60s at most"), "{said}");
+    let long = "a".repeat(65);
+    let text = format!(
+        "rule a {{ worker of \"x\" spins 3ms without progress -> log, restart replace }}\n\
+         rule b {{ process of \"/bin/x\" waits in a cycle -> log }}\n\
+         rule {long} {{ process of \"x\" waits in a cycle -> log }}"
+    );
+    let said = parse("r", &text).unwrap_err().to_string();
+    for part in ["r:1:59", "no spares", "r:2:21", "goes by that name", "r:3:6", "64 bytes"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
     assert!(parse("r", "").unwrap_err().to_string().contains("there is no rule"));
 }
 
