@@ -11,7 +11,8 @@ use fettle_census::names::Names;
 use fettle_census::token::Language;
 use libfuzzer_sys::fuzz_target;
 
-static KINDS: LazyLock<Kinds> = LazyLock::new(|| Kinds::usual().expect("the built-in sets are right"));
+static KINDS: LazyLock<Kinds> =
+    LazyLock::new(|| Kinds::usual().expect("the built-in sets are right"));
 
 fuzz_target!(|data: &[u8]| {
     let (mut with, mut without) = (Names::default(), Names::default());

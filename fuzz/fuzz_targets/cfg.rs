@@ -2,10 +2,10 @@
 //! end, and end well.
 #![no_main]
 
-use fettle_image::{Image, LinkAddr};
-use fettle_types::{FunctionIndex, LoadBias};
 use fettle_code::{Mode, Probing};
-use fettle_rewrite::{link, plan, LinkParameters, PlanOptions};
+use fettle_image::{Image, LinkAddr};
+use fettle_rewrite::{LinkParameters, PlanOptions, link, plan};
+use fettle_types::{FunctionIndex, LoadBias};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

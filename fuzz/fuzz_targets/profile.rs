@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use fettle_lift::Lifted;
 use fettle_image::Image;
+use fettle_lift::Lifted;
 use fettle_place::model::Geometry;
 use fettle_tune::{Group, Saved, Subject, decide};
 use libfuzzer_sys::fuzz_target;

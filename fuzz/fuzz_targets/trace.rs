@@ -91,7 +91,11 @@ fuzz_target!(|data: &[u8]| {
     let _ = (trace.counters(), trace.mappings(), fettle_report::check(&trace));
     if let Ok(analysis) = Analysis::read(&trace, true) {
         let _ = analysis.report(&Options::default());
-        let _ = (analysis.tree(0.0, 100), analysis.flame_graph(fettle_report::Weight::Wall), analysis.focus("main"));
+        let _ = (
+            analysis.tree(0.0, 100),
+            analysis.flame_graph(fettle_report::Weight::Wall),
+            analysis.focus("main"),
+        );
         let _ = analysis.histogram("main");
     }
     for format in Format::ALL {

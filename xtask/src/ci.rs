@@ -5,13 +5,13 @@ mod suite;
 use std::fmt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    bench, corpus, examples, fuzz, jar, java, kernel_live, lab, page, proc, repo, rpc, smp, tidy,
-    torture,
+    bench, corpus, examples, jar, java, kernel_live, lab, page, proc, repo, rpc, smp, tidy, torture,
 };
 
 /// How much of it.
@@ -187,8 +187,6 @@ fn checks(score: &mut Score, broken: &mut Vec<Broken>) {
         "warnings",
     ];
     note(broken, "lints", cargo(&clippy));
-    say("fuzz targets");
-    note_or_skip((score, broken), "fuzz targets", fuzz::check());
     say("tidy");
     note(
         broken,
@@ -356,8 +354,11 @@ fn guest(
     }
 }
 
+/// Begins a step, and says how long all before it took: what makes a run long is found by that.
 fn say(step: &str) {
-    println!("\n== {step}");
+    static START: OnceLock<Instant> = OnceLock::new();
+    let after = START.get_or_init(Instant::now).elapsed().as_secs();
+    println!("\n== {step} (after {after} s)");
 }
 
 /// Notes what came of a step that gives a reason where something is missing that it needs.

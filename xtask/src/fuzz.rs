@@ -17,26 +17,6 @@ pub struct Options {
     pub seconds: u64,
 }
 
-/// Checks that all targets compile: they are a workspace of their own, which no other build sees. Gives the reason
-/// if what they need cannot be had.
-///
-/// # Errors
-///
-/// When a target does not compile.
-pub fn check() -> Result<Option<String>> {
-    let manifest = repo::root().join("fuzz/Cargo.toml");
-    let mut fetch = Command::new("cargo");
-    fetch.args(["fetch", "--quiet", "--locked", "--manifest-path"]).arg(&manifest);
-    if let Err(why) = proc::step(&mut fetch) {
-        return Ok(Some(format!("dependencies of the fuzz targets cannot be had: {why:#}")));
-    }
-    let mut check = Command::new("cargo");
-    check.args(["check", "--quiet", "--locked", "--manifest-path"]).arg(&manifest);
-    check.env("CARGO_TARGET_DIR", repo::target().join("fuzz"));
-    proc::step(&mut check)?;
-    Ok(None)
-}
-
 /// Runs every target of the `fuzz` folder, one after the other, with `cargo fuzz`.
 pub fn run(options: &Options) -> Result<bool> {
     let folder = repo::root().join("fuzz/fuzz_targets");
