@@ -42,8 +42,9 @@ impl Tracepoint {
     ///
     /// When this kernel has none of that name, or the user may not see them.
     pub fn find(subsystem: &str, name: &str) -> io::Result<Tracepoint> {
-        let path = Tracefs::mount()?.path(&format!("events/{subsystem}/{name}/id"));
-        let number = fs::read_to_string(path)?;
+        // It is there for as long as this holds it.
+        let tracefs = Tracefs::mount()?;
+        let number = fs::read_to_string(tracefs.path(&format!("events/{subsystem}/{name}/id")))?;
         number.trim().parse().map(Tracepoint).map_err(|error| {
             io::Error::new(io::ErrorKind::InvalidData, format!("{subsystem}/{name}: {error}"))
         })
@@ -52,5 +53,21 @@ impl Tracepoint {
     /// Its number, which is this boot's.
     pub fn number(self) -> u64 {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tracepoints_are_found_where_the_file_system_can_be_mounted() {
+        match Tracefs::mount() {
+            Err(error) => eprintln!("skipped 1 test: tracefs cannot be mounted here ({error})"),
+            // Every kernel that traces at all has that one.
+            Ok(_) => assert!(Tracepoint::find("sched", "sched_switch").unwrap().number() > 0),
+        }
+        let error = Tracepoint::find("sched", "sched_nothing").unwrap_err();
+        assert!(error.raw_os_error().is_some(), "{error}");
     }
 }
