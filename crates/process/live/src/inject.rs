@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use fettle_types::Pid;
 
 use crate::auxv::{AT_PHDR, AT_PHNUM};
+use crate::descriptor;
 use crate::error::LiveError;
 use crate::maps::{self, LiveAddr, PAGE, Prot};
 use crate::memory::Memory;
@@ -239,7 +240,7 @@ fn map_files(stop: &ExecStop<'_>, maps: &[FileMap]) -> Result<(), LiveError> {
     // At worst each map is opened, mapped, advised upon and closed.
     let calls = maps.len() * 4;
     let scratch = paths.iter().flatten().map(|path| path.len() + 1).sum::<usize>();
-    let scratch = scratch.max(MESSAGE_LEN);
+    let scratch = scratch.max(descriptor::MESSAGE_LEN);
     let mut remote = Remote::enter(pid, stop.registers, &stop.memory, &stop.maps, calls, scratch)?;
 
     let mut done = Vec::new();
@@ -291,7 +292,7 @@ fn map_groups(
         }
     }
     for group in by_message {
-        let descriptor = send_descriptor(remote, pid, group[0].fd.as_raw_fd())?;
+        let descriptor = send_descriptor(remote, pid, group[0].fd.as_fd())?;
         let mut calls = Vec::new();
         push_maps(&mut calls, group, descriptor);
         run_maps(remote, &mut calls, &[], done)?;
@@ -376,11 +377,12 @@ pub(crate) fn visible_path(pid: Pid, file: i32) -> Option<String> {
     ((seen.dev(), seen.ino()) == (own.dev(), own.ino())).then_some(path)
 }
 
-const MESSAGE_LEN: usize = 256;
-
-/// Passes one of our descriptors to the process without any path: it makes a pair of sockets, we
-/// take one end out of it and send the descriptor to the other. Returns its number there.
-fn send_descriptor(remote: &mut Remote<'_>, pid: Pid, file: i32) -> Result<u64, LiveError> {
+/// Passes one of our descriptors to the process without any path. Returns its number there.
+fn send_descriptor(
+    remote: &mut Remote<'_>,
+    pid: Pid,
+    file: BorrowedFd<'_>,
+) -> Result<u64, LiveError> {
     let at = remote.scratch().0;
     let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
     let arguments = [libc::AF_UNIX as u64, kind, 0, at];
@@ -391,9 +393,9 @@ fn send_descriptor(remote: &mut Remote<'_>, pid: Pid, file: i32) -> Result<u64, 
     let (theirs, ours) = (end(0), end(4));
 
     let received = (|| {
-        let socket = take_descriptor(pid, ours)
+        let socket = descriptor::take(pid, ours)
             .map_err(|source| LiveError::Os { action: "take a socket from a process", source })?;
-        send_over(&socket, file)
+        descriptor::send(&socket, file)
             .map_err(|source| LiveError::Os { action: "send a descriptor", source })?;
         receive(remote, at, theirs)
     })();
@@ -404,71 +406,20 @@ fn send_descriptor(remote: &mut Remote<'_>, pid: Pid, file: i32) -> Result<u64, 
     Ok(received)
 }
 
-/// A copy of another process's descriptor.
-fn take_descriptor(pid: Pid, descriptor: i32) -> io::Result<OwnedFd> {
-    let owned = |result: libc::c_long| match result {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: the kernel has just made this descriptor for us.
-        file => Ok(unsafe { OwnedFd::from_raw_fd(file as i32) }),
-    };
-    // SAFETY: takes numbers only.
-    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.get(), 0) })?;
-    let process = process.as_raw_fd();
-    // SAFETY: takes numbers only.
-    owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, descriptor, 0) })
-}
-
-/// Room for one control message with one descriptor: a header of 16 bytes, 4 bytes, 4 to align.
-const CONTROL_LEN: usize = 24;
-
-/// Sends a descriptor with one byte of data.
-fn send_over(socket: &OwnedFd, file: i32) -> io::Result<()> {
-    let mut control = control_message(file);
-    let mut byte = 0u8;
-    let mut data = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // SAFETY: a structure of integers and pointers, for which zero is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &mut data;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = CONTROL_LEN;
-    // SAFETY: the message points at values above that live until the call returns.
-    match unsafe { libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
-}
-
-/// A `cmsghdr` of level SOL_SOCKET and type SCM_RIGHTS with one descriptor, as 64-bit words.
-fn control_message(file: i32) -> [u64; CONTROL_LEN / 8] {
-    let kind = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
-    [20, kind, u64::from(file as u32)]
-}
-
 /// Has the process receive the descriptor.
 fn receive(remote: &mut Remote<'_>, at: u64, socket: i32) -> Result<u64, LiveError> {
-    // In the scratch area: msghdr (56 bytes), iovec (16), the byte (8), the control message.
-    let (data, byte, control) = (at + 56, at + 72, at + 80);
-    let words = [0, 0, data, 1, control, CONTROL_LEN as u64, 0, byte, 1, 0];
-    let scratch: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+    let message = descriptor::message(at);
     let arguments = [socket as u64, at, libc::MSG_CMSG_CLOEXEC as u64];
     let call = Call::new("receive a descriptor", libc::SYS_recvmsg, &arguments);
-    remote.run(&mut [call], &scratch)?;
-    let answer = remote.read_scratch(80 + CONTROL_LEN)?;
-    let word =
-        |index: usize| u64::from_le_bytes(answer[index..index + 8].try_into().expect("eight"));
-    let [len, kind, _] = control_message(0);
-    if (word(80), word(88)) != (len, kind) {
-        let what = "it received no descriptor";
-        return Err(LiveError::Injection { pid: remote.pid(), what });
-    }
-    Ok(word(96) & 0xffff_ffff)
+    remote.run(&mut [call], &message)?;
+    let answer = remote.read_scratch(descriptor::MESSAGE_LEN)?;
+    let what = "it received no descriptor";
+    let none = LiveError::Injection { pid: remote.pid(), what };
+    descriptor::received(&answer).map(|number| number as u64).ok_or(none)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use super::*;
 
     #[test]
@@ -484,28 +435,5 @@ mod tests {
         assert_eq!(pages[&0x1000], expected);
         let expected: [(usize, &[u8]); 2] = [(0, &[3, 4]), (0, &[8])];
         assert_eq!(pages[&0x2000], expected);
-    }
-
-    #[test]
-    fn descriptors_travel() {
-        use std::io::Write;
-        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(b"hello").unwrap();
-        send_over(&ours.into(), file.as_raw_fd()).unwrap();
-        // recvmsg with the layout that `receive` puts into the other process.
-        let mut byte = [0u8; 8];
-        let mut control = [0u64; 3];
-        let mut data = [byte.as_mut_ptr() as u64, 1];
-        let mut message =
-            [0, 0, data.as_mut_ptr() as u64, 1, control.as_mut_ptr() as u64, 24, 0u64];
-        // SAFETY: the words above form a msghdr of buffers that live here.
-        let count = unsafe { libc::recvmsg(theirs.as_raw_fd(), message.as_mut_ptr().cast(), 0) };
-        assert_eq!(count, 1);
-        assert_eq!(control[..2], control_message(0)[..2]);
-        // SAFETY: the kernel has just made this descriptor for us.
-        let received = unsafe { OwnedFd::from_raw_fd(control[2] as i32) };
-        let (one, other) = (file.metadata().unwrap(), File::from(received).metadata().unwrap());
-        assert_eq!((one.dev(), one.ino()), (other.dev(), other.ino()));
     }
 }

@@ -36,6 +36,7 @@ mod caller;
 mod change;
 mod claim;
 mod deopt;
+mod descriptor;
 mod dlopen_hook;
 mod entry;
 mod error;

@@ -151,11 +151,10 @@ impl Spare {
     ///
     /// Why it does not. Then it has ended, or is going to.
     pub fn let_go(self) -> Result<Pid, String> {
-        let gone = "it has ended".to_owned();
         let (reply, replies) = mpsc::channel();
         self.go.send(reply).map_err(|_| match self.state() {
             SpareState::Failed(why) => why,
-            _ => gone.clone(),
+            _ => "it has ended".to_owned(),
         })?;
         let served = replies.recv_timeout(2 * SERVE);
         let pid = served.map_err(|_| format!("it does not serve after {SERVE:?}"))??;
