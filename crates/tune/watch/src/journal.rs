@@ -130,21 +130,25 @@ pub struct Ended {
 pub fn append(path: &Path, line: &Line) -> io::Result<()> {
     let mut line = serde_json::to_vec(line)?;
     line.push(b'\n');
-    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let mut file = OpenOptions::new();
+    // A link that another user has put there would lead to any file of this one's.
+    let no_links = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    file.create(true).append(true).mode(0o600).custom_flags(no_links);
+    let mut file = file.open(path)?;
     // One write: two watchers' lines do not mix.
     file.write_all(&line)
 }
 
-/// All lines of the file, oldest first. What was cut off by a crash or a full disk is left out.
+/// All lines of the file, oldest first. What was cut off by a crash or a full disk, or is no text, is left out.
 ///
 /// # Errors
 ///
 /// Those of the file.
 pub fn read(path: &Path) -> io::Result<Vec<Line>> {
-    let lines = BufReader::new(File::open(path)?).lines();
+    let lines = BufReader::new(File::open(path)?).split(b'\n');
     let mut entries = Vec::new();
     for line in lines {
-        entries.extend(serde_json::from_str(&line?).ok());
+        entries.extend(serde_json::from_slice(&line?).ok());
     }
     Ok(entries)
 }

@@ -17,7 +17,7 @@ use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
 use crate::proc::Watched;
 use crate::servers;
-use crate::threads::number;
+use crate::threads::{field, mask, number};
 use crate::unread::sockets;
 
 /// Namespaces in which another process has to be, too.
@@ -52,7 +52,7 @@ pub(crate) fn of(process: &Watched) -> Result<SpareStart, String> {
     let handle = process.handle.as_ref().ok_or("it may not be looked at")?;
     let standard = [0, 1, 2].map(|at| pidfd_getfd(handle, at, PidfdGetfdFlags::empty()).ok());
     let umask = field(&status, "Umask:").and_then(|mask| u32::from_str_radix(mask, 8).ok());
-    let ignored = field(&status, "SigIgn:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    let ignored = mask(&status, "SigIgn:");
     Ok(SpareStart {
         launch: launch(pid, &text("stat")?)?,
         standard,
@@ -202,16 +202,10 @@ fn user(status: &str) -> Result<Option<User>, String> {
     if rustix::process::geteuid().as_raw() == uid {
         return Ok((uid == 0).then_some(User { uid, gid, groups }));
     }
-    let capabilities = field(status, "CapEff:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
-    if capabilities != Some(0) {
+    if mask(status, "CapEff:") != Some(0) {
         return Err("it has capabilities that another user's processes do not get".into());
     }
     Ok(Some(User { uid, gid, groups }))
-}
-
-/// What stands behind a name in a file of the kernel's.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim())
 }
 
 #[cfg(test)]

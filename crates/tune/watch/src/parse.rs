@@ -333,7 +333,7 @@ impl Parser {
 
     fn condition(&mut self) -> Option<(Target, Condition)> {
         if self.accept("scalar") {
-            let sensor = self.text("the sensor's name in quotes")?;
+            let sensor = self.name("sensor")?;
             self.words(&["of"])?;
             let target = self.target()?;
             self.words(&["still", "for"])?;
@@ -382,7 +382,7 @@ impl Parser {
             self.expected("`histogram` or `requests`", &["histogram", "requests"]);
             return None;
         }
-        let histogram = self.text("the histogram's name in quotes")?;
+        let histogram = self.name("histogram")?;
         let target = self.sensor_target()?;
         let measure = Measure::Quantile { histogram, share };
         let windows = self.windows(measure, Parser::value)?;
@@ -395,9 +395,9 @@ impl Parser {
             self.words(&["requests"])?;
             return self.requests_above(|pattern| Measure::Failures { pattern }, Parser::percent);
         }
-        let part = self.text("the name in quotes of the scalar that counts some")?;
+        let part = self.name("scalar")?;
         self.words(&["in"])?;
-        let whole = self.text("the name in quotes of the scalar that counts all")?;
+        let whole = self.name("scalar")?;
         let target = self.sensor_target()?;
         let windows = self.windows(Measure::Share { part, whole }, Parser::percent)?;
         Some((target, Condition::Above(windows)))
@@ -494,7 +494,7 @@ impl Parser {
             return self.restart();
         }
         if self.accept("run") {
-            return self.text("a shell command in quotes").map(Action::Run);
+            return self.command("a shell command in quotes").map(Action::Run);
         }
         if self.accept("set") {
             return self.set();
@@ -548,7 +548,7 @@ impl Parser {
 
     fn tune(&mut self) -> Option<Action> {
         let what = "a command in quotes that prints a number which grows with the work";
-        let work = if self.accept("by") { Some(self.text(what)?) } else { None };
+        let work = if self.accept("by") { Some(self.command(what)?) } else { None };
         Some(Action::Tune { work })
     }
 
@@ -573,6 +573,17 @@ impl Parser {
         let value = self.number("a whole number, such as 2,")?;
         let hold = if self.accept("for") { Some(self.time()?) } else { None };
         Some(Action::Set { knob, value, hold })
+    }
+
+    /// A command, which says something.
+    fn command(&mut self, what: &str) -> Option<String> {
+        let span = self.span();
+        let command = self.text(what)?;
+        if command.trim().is_empty() {
+            self.complain(span, "this is no command".into(), None);
+            return None;
+        }
+        Some(command)
     }
 
     /// A sensor's name, of what is called so.

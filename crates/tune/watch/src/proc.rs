@@ -18,7 +18,7 @@ use nix::time::ClockId;
 use crate::clocks::Clocks;
 use crate::look::{Held, HistogramLook, Look, ProcessId, ProcessLook, ThreadLook};
 use crate::requests::{Counted, Recent, Requests};
-use crate::threads::{number, progress, tids};
+use crate::threads::{field, mask, number, progress, tids};
 use crate::unread::Connections;
 use crate::waits;
 
@@ -479,22 +479,18 @@ fn children(pid: Pid) -> Vec<Pid> {
 /// Why a process does not get on, by its first thread's state.
 fn held(pid: Pid) -> Option<Held> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.trim().to_owned())
-    };
-    if field("TracerPid:").is_some_and(|tracer| tracer != "0") {
+    if number(&text, "TracerPid:").is_some_and(|tracer| tracer != 0) {
         return Some(Held::Traced);
     }
     const KILL: u64 = 1 << 8;
-    let pending = |name| field(name).and_then(|mask| u64::from_str_radix(&mask, 16).ok());
+    let pending = |name| mask(&text, name);
     if ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(|mask| mask & KILL != 0)
         || Stat::of(pid).is_some_and(|stat| stat.is_exiting && stat.threads <= 1)
     {
         return Some(Held::Ended);
     }
     let has_others = number(&text, "Threads:").is_some_and(|threads| threads > 1);
-    match field("State:").unwrap_or_default().as_bytes().first() {
+    match field(&text, "State:").unwrap_or_default().as_bytes().first() {
         Some(b'T') => Some(Held::Stopped),
         Some(b't') => Some(Held::Traced),
         Some(b'D') => Some(Held::Uninterruptible),

@@ -1,7 +1,7 @@
 //! Looks in a file, to try rules on: one JSON object a line. Of looks in a row in which nothing has changed the
 //! first and the last are there: for how long nothing did is what rules ask.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 
 use crate::look::Look;
 
@@ -57,12 +57,28 @@ impl<W: Write> Recording<W> {
     }
 }
 
-/// Reads looks, oldest first; a line that is none is an error with its number.
-pub fn read(input: impl BufRead) -> impl Iterator<Item = Result<Look, String>> {
-    input.lines().enumerate().map(|(number, line)| {
-        let line = line.map_err(|error| format!("line {}: {error}", number + 1))?;
-        serde_json::from_str(&line).map_err(|error| format!("line {}: {error}", number + 1))
-    })
+/// Bytes of a line: more than a look at ten thousand processes has.
+const LINE_MAX: u64 = 16 << 20;
+
+/// Reads looks, oldest first; a line that is none is an error with its number, behind which nothing is read.
+pub fn read(mut input: impl BufRead) -> impl Iterator<Item = Result<Look, String>> {
+    let mut is_over = false;
+    let lines = std::iter::from_fn(move || {
+        if is_over {
+            return None;
+        }
+        let mut line = Vec::new();
+        let look = match (&mut input).take(LINE_MAX).read_until(b'\n', &mut line) {
+            Ok(0) => return None,
+            Ok(bytes) if bytes as u64 == LINE_MAX => Err("it is too long".to_owned()),
+            Ok(_) => serde_json::from_slice(&line).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        is_over = look.is_err();
+        Some(look)
+    });
+    let numbered = lines.zip(1..);
+    numbered.map(|(look, line)| look.map_err(|error| format!("line {line}: {error}")))
 }
 
 #[cfg(test)]
@@ -70,6 +86,17 @@ mod tests {
     use super::*;
     use crate::judge::Judge;
     use crate::look::{ProcessLook, Progress, ThreadLook};
+
+    #[test]
+    fn what_is_no_look_ends_it() {
+        let ended = |bytes: &[u8]| read(bytes).map(|look| look.map(|_| ())).collect::<Vec<_>>();
+        let look = serde_json::to_string(&Look::default()).unwrap();
+        let said = ended(format!("{look}\nno look\n{look}\n").as_bytes());
+        assert!(said.len() == 2 && said[0].is_ok(), "{said:?}");
+        assert!(said[1].as_ref().unwrap_err().starts_with("line 2: "), "{said:?}");
+        let endless = read(std::io::BufReader::new(std::io::repeat(0))).collect::<Vec<_>>();
+        assert_eq!(endless, [Err("line 1: it is too long".to_owned())]);
+    }
 
     #[test]
     fn a_rest_is_seen_in_what_is_read_again() {

@@ -8,6 +8,7 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::finding::{Finding, Why};
 use crate::proc::Watched;
+use crate::threads::mask;
 
 /// By which a thread is asked to begin anew; `FETTLE_RESTART_SIGNAL` of the header. Linux has it and never sends it.
 const SIGNAL: Signal = Signal::STKFLT;
@@ -62,9 +63,7 @@ fn files(pid: Pid, name: &str) -> Result<(Vec<PathBuf>, PathBuf), String> {
 /// Whether a process has a handler for the signal: others it would end.
 fn catches(pid: Pid) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    caught.is_some_and(|mask| mask >> (SIGNAL.as_raw() - 1) & 1 == 1)
+    mask(&status, "SigCgt:").is_some_and(|mask| mask >> (SIGNAL.as_raw() - 1) & 1 == 1)
 }
 
 /// Whether the process has this thread.

@@ -30,7 +30,17 @@ pub(crate) fn progress(pid: Pid, tid: Tid) -> Option<Progress> {
     Some(Progress { calls, waits })
 }
 
-/// The number behind a name in a file of the kernel's.
+/// What stands behind a name in a file of the kernel's.
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim())
+}
+
+/// The number behind a name.
 pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+    field(text, name)?.parse().ok()
+}
+
+/// The set of signals or the like behind a name: bits, in hexadecimal.
+pub(crate) fn mask(text: &str, name: &str) -> Option<u64> {
+    u64::from_str_radix(field(text, name)?, 16).ok()
 }

@@ -432,7 +432,7 @@ impl Watcher {
         self.tally.finding(&rule);
         let (now, found_ns) = (Instant::now(), monotonic_ns());
         let at_ms = now_ms();
-        let (mut done, mut paused, mut added) = (Vec::new(), false, None);
+        let (mut done, mut paused, mut successor) = (Vec::new(), false, None);
         if self.options.act {
             let looks = self.looks.make_contiguous();
             let first = self.processes.all().filter(|other| !other.is_worker);
@@ -450,7 +450,7 @@ impl Watcher {
                 self.again.push((now + wait, finding.rule, finding.process));
             }
             paused = self.actor.has_paused();
-            let successor = self.actor.take_successor();
+            successor = self.actor.take_successor();
             let killed = |done: &crate::journal::Done| {
                 let kills = [Action::RestartKill, Action::RestartReplace].contains(&done.action);
                 kills && done.error.is_none()
@@ -472,7 +472,6 @@ impl Watcher {
             if let Some(new) = successor {
                 // It is new: no other watcher can have it.
                 self.locks.extend(lock(&self.options.state, new));
-                added = Some(new);
             }
         }
         let mut would_send = Vec::new();
@@ -487,7 +486,7 @@ impl Watcher {
         if paused {
             self.processes.disturbed(finding.process);
         }
-        if let Some(new) = added {
+        if let Some(new) = successor {
             self.processes.add(new, now);
         }
         let entry = Entry { at_ms, rule: rule.name, program, finding, done };

@@ -13,7 +13,7 @@ rule beat { scalar "web.ticks" of process of "web" still for 4ms -> signal USR1 
 rule told { process of "db" waits in a cycle -> webhook "http://[::1]:9000/a?b=c%20d", log }
 rule bad { share of failed requests "GET /é*" of process of "db" > 2% over 1s -> log }
 rule slow { p99 of requests "*" of process of "db" > 2ms over 1s for 2 windows until 1ms -> log }
-rule late { p99.9 of histogram "é" of process of "db" > 2ms over 1s for 2 windows -> locate over 5s, tune by "cat" }
+rule late { p99.9 of histogram "e" of process of "é" > 2ms over 1s for 2 windows -> locate over 5s, tune by "cat" }
 "#;
 
 const LOOK: &str = r#"{"at_ns":5,"processes":[{"id":{"pid":7,"start":1},"program":"app","is_worker":true,"cpu_ns":5,"held":null,"threads":[{"tid":7,"cpu_ns":18446744073709551615,"progress":{"calls":1,"waits":2}}],"waits":[{"tid":7,"mutex":16,"owner":7}],"unread":3,"scalars":[["web.ticks",-5]]}]}"#;

@@ -155,6 +155,13 @@ fn what_is_wrong_is_said_with_its_place() {
     for part in ["r:1:59", "no spares", "r:2:21", "goes by that name", "r:3:6", "64 bytes"] {
         assert!(said.contains(part), "{part}: {said}");
     }
+    let text = "rule a { process of \"x\" waits in a cycle -> run \" \" }\n\
+                    rule b { process of \"x\" waits in a cycle -> tune by \"\" }\n\
+                    rule c { scalar \"a b\" of process of \"x\" still for 3s -> log }";
+    let said = parse("r", text).unwrap_err().to_string();
+    for part in ["r:1:49", "no command", "r:2:53", "r:3:17", "no sensor's name"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
     assert!(parse("r", "").unwrap_err().to_string().contains("there is no rule"));
 }
 
