@@ -393,6 +393,9 @@ fn tests_of(step: &str, which: &[&str], score: &mut Score) -> Result<()> {
     score.passed += ran.passed;
     score.failed += ran.failed;
     score.ignored += ran.ignored;
+    for (why, tests) in &ran.skipped {
+        println!("skipped: {tests} of {step}: {why}");
+    }
     score.failures.extend(ran.failures());
     if !ran.right {
         bail!("{step}: see what failed");

@@ -26,8 +26,10 @@ pub struct Outcome {
     pub passed: usize,
     /// Tests that failed.
     pub failed: usize,
-    /// Tests left out.
+    /// Tests left out, and those that left out what they cannot do here.
     pub ignored: usize,
+    /// Why they did, and how many for that reason.
+    pub skipped: BTreeMap<String, usize>,
     /// Names of failed tests by the arguments of Cargo that run their program again (`-p fettle-cli --test
     /// ui`); no names where the program itself ended or was killed.
     pub by_target: BTreeMap<String, Vec<String>>,
@@ -50,7 +52,7 @@ impl Outcome {
 /// Runs those tests of the packages that `packages` of Cargo's arguments choose that `which` do, and those that fail
 /// once more.
 pub fn run(packages: &[&str], which: &[&str]) -> Result<Outcome> {
-    let mut first = run_once(&[packages, which].concat())?;
+    let mut first = run_once(&[packages, which, &["--", "--show-output"]].concat())?;
     // Without a failed test, what failed is the build: that is not tried again.
     let tried = !first.by_target.is_empty();
     for (target, names) in std::mem::take(&mut first.by_target) {
@@ -59,7 +61,7 @@ pub fn run(packages: &[&str], which: &[&str]) -> Result<Outcome> {
         let program = target.split(' ').skip_while(|word| !word.starts_with("--"));
         let mut again = packages.to_vec();
         again.extend(program);
-        again.extend(["--", "--test-threads=1", "--exact"]);
+        again.extend(["--", "--show-output", "--test-threads=1", "--exact"]);
         again.extend(names.iter().map(String::as_str));
         let second = run_once(&again)?;
         if second.right {
@@ -95,8 +97,9 @@ fn run_once(arguments: &[&str]) -> Result<Outcome> {
     for line in BufReader::new(reader).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        reading.line(&line);
+        if reading.line(&line) {
+            println!("{line}");
+        }
     }
     let mut outcome = reading.outcome;
     outcome.right = child.wait()?.success();
@@ -109,10 +112,36 @@ struct Reading {
     outcome: Outcome,
     /// Tests of the program that runs which have failed.
     failed: Vec<String>,
+    /// Tests of the program that runs which have said that they were skipped.
+    skipped: usize,
+    /// Where what tests print that passed is read: whether the present one has said that it was skipped.
+    successes: Option<bool>,
 }
 
 impl Reading {
-    fn line(&mut self, line: &str) {
+    /// Takes a line, and says whether it is to be shown. Of what tests print that passed, that is why they were
+    /// skipped: the test runner knows no other way for a test to say so while it runs.
+    fn line(&mut self, line: &str) -> bool {
+        if line == "successes:" {
+            self.successes = Some(false);
+            return false;
+        }
+        if line == "failures:" || line.starts_with("test result: ") {
+            self.successes = None;
+        }
+        if let Some(is_skipped) = &mut self.successes {
+            if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+                *is_skipped = false;
+            } else if let Some(why) = line.strip_prefix("skipped") {
+                let why = why.split_once(": ").map_or(why, |(_, why)| why);
+                if !std::mem::replace(is_skipped, true) {
+                    self.skipped += 1;
+                    *self.outcome.skipped.entry(why.to_owned()).or_default() += 1;
+                }
+                return true;
+            }
+            return false;
+        }
         if line.trim_start().starts_with("Running ") || line.trim_start().starts_with("Doc-tests ")
         {
             self.failed.clear();
@@ -133,10 +162,12 @@ impl Reading {
                     .find_map(|part| part.trim().strip_suffix(what)?.trim().parse().ok())
                     .unwrap_or(0)
             };
-            self.outcome.passed += count("passed");
+            let skipped = std::mem::take(&mut self.skipped);
+            self.outcome.passed += count("passed").saturating_sub(skipped);
             self.outcome.failed += count("failed");
-            self.outcome.ignored += count("ignored");
+            self.outcome.ignored += count("ignored") + skipped;
         }
+        true
     }
 }
 
@@ -147,21 +178,39 @@ mod tests {
     #[test]
     fn results_add_up_and_failures_belong_to_their_program() {
         let mut reading = Reading::default();
-        for line in [
+        let printed = [
             "     Running unittests src/lib.rs (target/debug/deps/fettle_jar-0)",
             "test one ... ok",
             "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured",
+            "     Running tests/others.rs (target/debug/deps/others-0)",
+            "test with_babeltrace ... ok",
+            "test alone ... ok",
+            "",
+            "successes:",
+            "",
+            "---- with_babeltrace stdout ----",
+            "what it prints",
+            "skipped 1 test: no babeltrace2",
+            "skipped: and no other reader",
+            "",
+            "successes:",
+            "    alone",
+            "    with_babeltrace",
+            "",
+            "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured",
             "     Running tests/ui.rs (target/debug/deps/ui-0)",
             "test page::opens ... FAILED",
             "test result: FAILED. 4 passed; 1 failed; 0 ignored; 0",
             "error: test failed, to rerun pass `-p fettle-cli --test ui`",
             "     Running tests/man.rs (target/debug/deps/man-0)",
             "error: test failed, to rerun pass `-p fettle-cli --test man`",
-        ] {
-            reading.line(line);
-        }
+        ];
+        let shown: Vec<&str> = printed.into_iter().filter(|line| reading.line(line)).collect();
+        assert!(shown.contains(&"skipped 1 test: no babeltrace2"), "{shown:?}");
+        assert!(!shown.contains(&"what it prints") && !shown.contains(&"    alone"), "{shown:?}");
         let outcome = reading.outcome;
-        assert_eq!((outcome.passed, outcome.failed, outcome.ignored), (7, 1, 1));
+        assert_eq!((outcome.passed, outcome.failed, outcome.ignored), (8, 1, 2));
+        assert_eq!(outcome.skipped, BTreeMap::from([("no babeltrace2".to_owned(), 1)]));
         assert_eq!(
             outcome.failures(),
             [

@@ -181,7 +181,7 @@ pub fn run(fettle: &Path, requests: u64, is_wanted: &dyn Fn(&str) -> bool) -> Re
         ensure!(asks.wait()?.success(), "the load on {} failed", load.name);
         let seconds = began.elapsed().as_secs_f64();
         let share = cpu_time(watcher.id())?.as_secs_f64() / seconds;
-        kill(Pid::from_raw(watcher.id().cast_signed()), Signal::SIGINT)?;
+        kill(Pid::from_raw(watcher.id().cast_signed()), Signal::SIGTERM)?;
         let mut rest = String::new();
         watcher.stdout.take().context("no output")?.read_to_string(&mut rest)?;
         watcher.wait()?;

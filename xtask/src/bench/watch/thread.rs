@@ -58,7 +58,7 @@ pub fn measure(fettle: &Path, times: usize) -> Result<Restarts> {
         .find(|line| line.starts_with("restarted"));
     let seconds = began.elapsed().as_secs_f64();
     let share = cpu_time(watcher.id())?.as_secs_f64() / seconds;
-    kill(Pid::from_raw(watcher.id().cast_signed()), Signal::SIGINT)?;
+    kill(Pid::from_raw(watcher.id().cast_signed()), Signal::SIGTERM)?;
     watcher.wait()?;
     let Some(line) = ended else {
         bail!("the program has ended before its thread began anew {times} times")
