@@ -94,16 +94,24 @@ impl Clock {
 #[derive(Debug, Default)]
 struct Sockets(Vec<ThreadCounter>);
 
+/// The tracepoints that count, each with a counter of our own: the kernel takes 36 ms to take a tracepoint's last counter
+/// away, which would be in the middle of healing, whenever a process ends that was counted. Without another counter of a
+/// thread that runs, a call costs nothing more.
+fn tracepoints() -> &'static [(Tracepoint, ThreadCounter)] {
+    static TRACEPOINTS: OnceLock<Vec<(Tracepoint, ThreadCounter)>> = OnceLock::new();
+    TRACEPOINTS.get_or_init(|| {
+        let found = ["sock_recv_length", "sock_send_length"].map(|name| {
+            let at = Tracepoint::find("sock", name)?;
+            ThreadCounter::tracepoint(Pid::own().first_thread(), at).map(|kept| (at, kept))
+        });
+        found.into_iter().flatten().collect()
+    })
+}
+
 impl Sockets {
     /// Nothing is counted where the kernel does not permit it.
     fn of(tid: Tid) -> Sockets {
-        static TRACEPOINTS: OnceLock<Vec<Tracepoint>> = OnceLock::new();
-        let tracepoints = TRACEPOINTS.get_or_init(|| {
-            let names = ["sock_recv_length", "sock_send_length"];
-            let found = names.map(|name| Tracepoint::find("sock", name).ok());
-            found.into_iter().flatten().collect()
-        });
-        let counters = tracepoints.iter().map(|at| ThreadCounter::tracepoint(tid, *at).ok());
+        let counters = tracepoints().iter().map(|(at, _)| ThreadCounter::tracepoint(tid, *at));
         Sockets(counters.flatten().collect())
     }
 
@@ -185,6 +193,8 @@ impl Clocks {
         }
         match ThreadCounter::clock(look.tid) {
             Ok(clock) => {
+                // The first counter takes milliseconds, so it is made before something hangs.
+                tracepoints();
                 let (before_ns, last) = (look.cpu_ns, None);
                 let (counted_ns, sockets, is_of_run_time) = (0, None, false);
                 let clock = Clock { clock, before_ns, counted_ns, last, sockets, is_of_run_time };
