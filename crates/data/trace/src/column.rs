@@ -237,10 +237,11 @@ fn begin_file(
 }
 
 /// Returns the file's size in bytes.
-fn end_file(path: &Path, writer: SerializedFileWriter<File>) -> Result<u64> {
+fn end_file(path: &Path, mut writer: SerializedFileWriter<File>) -> Result<u64> {
     let partial = partial(path);
-    let file = writer.into_inner().map_err(|e| Error::encode(path, e))?;
-    let bytes = file.metadata().map_err(|e| Error::io("measure", &partial, e))?.len();
+    // `into_inner` would make a text of what the system says.
+    writer.finish().map_err(|e| Error::encode(path, e))?;
+    let bytes = writer.inner().metadata().map_err(|e| Error::io("measure", &partial, e))?.len();
     std::fs::rename(&partial, path).map_err(|e| Error::io("rename", &partial, e))?;
     Ok(bytes)
 }
