@@ -112,11 +112,11 @@ fn answer(stream: &mut TcpStream, mut end: Instant) -> Result<u16, String> {
             Err(_) if status.is_some() => break,
             Err(error) => return Err(failed("it does not answer", &error)),
         }
-        if status.is_none()
-            && let Some(line) = first_line(&bytes[..filled])
-        {
-            status = Some(status_of(line).ok_or("what it answers is no HTTP")?);
-            end = end.min(Instant::now() + REST);
+        if status.is_none() {
+            status = last_status(&bytes[..filled])?;
+            if status.is_some() {
+                end = end.min(Instant::now() + REST);
+            }
         }
     }
     status.ok_or_else(|| match filled {
@@ -125,8 +125,20 @@ fn answer(stream: &mut TcpStream, mut end: Instant) -> Result<u16, String> {
     })
 }
 
-fn first_line(bytes: &[u8]) -> Option<&[u8]> {
-    bytes.iter().position(|byte| *byte == b'\n').map(|end| &bytes[..end])
+/// The status, if that has come: before the one that counts there may be heads that say only that it goes on (`100
+/// Continue`, `103 Early Hints`; RFC 9110, 15.2).
+fn last_status(mut bytes: &[u8]) -> Result<Option<u16>, String> {
+    loop {
+        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
+        let status = status_of(&bytes[..end]).ok_or("what it answers is no HTTP")?;
+        if !(100..200).contains(&status) {
+            return Ok(Some(status));
+        }
+        let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
+            return Ok(None);
+        };
+        bytes = &bytes[end + 4..];
+    }
 }
 
 /// The number in `HTTP/1.1 204 No Content`.
@@ -171,6 +183,15 @@ mod tests {
         for line in wrong {
             assert_eq!(status_of(line), None, "{line:?}");
         }
+    }
+
+    #[test]
+    fn heads_before_the_answer_are_passed_over() {
+        let early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
+        assert_eq!(last_status(early), Ok(None));
+        assert_eq!(last_status(&early[..30]), Ok(None));
+        assert_eq!(last_status(&[early, &b"HTTP/1.1 204 \r\n"[..]].concat()), Ok(Some(204)));
+        assert!(last_status(&[early, &b"junk\n"[..]].concat()).is_err());
     }
 
     /// A receiver that does this with each connection.

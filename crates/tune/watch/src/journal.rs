@@ -130,11 +130,7 @@ pub struct Ended {
 pub fn append(path: &Path, line: &Line) -> io::Result<()> {
     let mut line = serde_json::to_vec(line)?;
     line.push(b'\n');
-    let mut file = OpenOptions::new();
-    // A link that another user has put there would lead to any file of this one's.
-    let no_links = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    file.create(true).append(true).mode(0o600).custom_flags(no_links);
-    let mut file = file.open(path)?;
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     // One write: two watchers' lines do not mix.
     file.write_all(&line)
 }

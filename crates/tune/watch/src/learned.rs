@@ -132,7 +132,7 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 /// Whether a file or folder is the user's own, and no one else's to write.
-fn is_own(meta: &Metadata) -> bool {
+pub(crate) fn is_own(meta: &Metadata) -> bool {
     meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o022 == 0
 }
 

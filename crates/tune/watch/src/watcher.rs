@@ -20,7 +20,7 @@ use crate::budget::Budgets;
 use crate::finding::Finding;
 use crate::journal::{self, Ended, Entry, GivenBack, Line, Sent};
 use crate::judge::Judge;
-use crate::learned::Learned;
+use crate::learned::{Learned, is_own};
 use crate::look::{Look, ProcessId};
 use crate::proc::{Processes, Wanted, Watched};
 use crate::recording::Recording;
@@ -162,6 +162,14 @@ pub enum WatchError {
         /// Why.
         source: std::io::Error,
     },
+    /// Another user has the watcher's folder, or may write to it.
+    #[error(
+        "{folder} is not yours alone to write to: choose another folder by --state, or take others' rights from it"
+    )]
+    NotOwn {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A file.
     #[error("{path}: {source}")]
     File {
@@ -227,7 +235,11 @@ impl Watcher {
             }
         }
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&options.state);
-        made.map_err(|error| file(&options.state, error))?;
+        let meta = made.and_then(|()| std::fs::metadata(&options.state));
+        if !is_own(&meta.map_err(|error| file(&options.state, error))?) {
+            // Who may write to it could put a link to another file in the place of one of ours.
+            return Err(WatchError::NotOwn { folder: options.state });
+        }
         let locks = options.pids.iter().map(|pid| lock(&options.state, *pid));
         let locks = locks.collect::<Result<Vec<File>, WatchError>>()?;
         let recording = options.record.clone().map(|path| {
@@ -632,6 +644,8 @@ fn waits_for_work(pid: Pid, tid: Tid) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -640,5 +654,27 @@ mod tests {
         let (now, over) = (Instant::now(), Duration::from_secs(10));
         assert_eq!(clock.at_ns(now + over) - clock.at_ns(now), 10_000_000_000);
         assert!(clock.at_ns(now) <= monotonic_ns());
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let begin = |mode| {
+            std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
+            let rule = "rule a { process of \"x\" waits in a cycle -> log }";
+            let options = WatcherOptions {
+                pids: vec![Pid::own()],
+                act: false,
+                tick: Duration::from_millis(1),
+                fettle: "/bin/false".into(),
+                state: folder.path().to_owned(),
+                record: None,
+                metrics: None,
+            };
+            Watcher::new(crate::parse::parse("r", rule).unwrap(), options).map(drop)
+        };
+        let refused = begin(0o777).unwrap_err().to_string();
+        assert!(refused.contains("not yours alone") && refused.contains("--state"), "{refused}");
+        begin(0o755).unwrap();
     }
 }
