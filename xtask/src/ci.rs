@@ -37,8 +37,9 @@ pub enum Part {
 }
 
 /// The tests, without the SQL engine, which takes a fresh checkout longer than all the rest:
-/// [`query`] tests that.
-const TEST: [&str; 4] = ["test", "--workspace", "--exclude", "fettle-query"];
+/// [`query`] tests that. And without the fuzz targets, which have no tests and run for ever.
+const TEST: [&str; 6] =
+    ["test", "--workspace", "--exclude", "fettle-query", "--exclude", "fettle-fuzz"];
 
 /// Lints and tests of SQL and the cluster.
 const QUERY: [&[&str]; 3] = [
