@@ -95,8 +95,8 @@ impl Clock {
 struct Sockets(Vec<ThreadCounter>);
 
 /// The tracepoints that count, each with a counter of our own: the kernel takes 36 ms to take a tracepoint's last counter
-/// away, which would be in the middle of healing, whenever a process ends that was counted. A call of a
-/// thread that has no counter takes some nanoseconds longer for that.
+/// away, which would be in the middle of healing, whenever a process ends that was counted. A call of a thread that has no
+/// counter takes some nanoseconds longer for that.
 fn tracepoints() -> &'static [(Tracepoint, ThreadCounter)] {
     static TRACEPOINTS: OnceLock<Vec<(Tracepoint, ThreadCounter)>> = OnceLock::new();
     TRACEPOINTS.get_or_init(|| {

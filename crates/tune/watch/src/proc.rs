@@ -483,8 +483,8 @@ fn held(pid: Pid) -> Option<Held> {
         return Some(Held::Traced);
     }
     const KILL: u64 = 1 << 8;
-    let pending = |name| mask(&text, name);
-    if ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(|mask| mask & KILL != 0)
+    let is_killed = |name| mask(&text, name).is_some_and(|pending| pending & KILL != 0);
+    if ["SigPnd:", "ShdPnd:"].into_iter().any(is_killed)
         || Stat::of(pid).is_some_and(|stat| stat.is_exiting && stat.threads <= 1)
     {
         return Some(Held::Ended);
