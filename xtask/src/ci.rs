@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -118,7 +118,7 @@ impl fmt::Display for Broken {
 
 /// Runs everything. A failing step does not hide what the later ones would say.
 pub fn run(options: &Options) -> Result<bool> {
-    let start = Instant::now();
+    elapsed();
     let mut score = Score::default();
     let mut broken = Vec::new();
     let part = if options.quick { Some(Part::Quick) } else { options.part };
@@ -167,7 +167,7 @@ pub fn run(options: &Options) -> Result<bool> {
         score.passed,
         score.failed,
         score.ignored,
-        start.elapsed().as_secs_f64()
+        elapsed().as_secs_f64()
     );
     Ok(score.failed == 0)
 }
@@ -357,9 +357,13 @@ fn guest(
 
 /// Begins a step, and says how long all before it took: what makes a run long is found by that.
 fn say(step: &str) {
+    println!("\n== {step} (after {} s)", elapsed().as_secs());
+}
+
+/// Since this was asked for the first time, which is when the run begins.
+fn elapsed() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
-    let after = START.get_or_init(Instant::now).elapsed().as_secs();
-    println!("\n== {step} (after {after} s)");
+    START.get_or_init(Instant::now).elapsed()
 }
 
 /// Notes what came of a step that gives a reason where something is missing that it needs.
