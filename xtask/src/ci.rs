@@ -1,5 +1,6 @@
 //! What CI runs, and in which order.
 
+mod programs;
 mod suite;
 
 use std::fmt;
@@ -40,6 +41,9 @@ pub enum Part {
 /// [`query`] tests that. And without the fuzz targets, which have no tests and run for ever.
 const TEST: [&str; 6] =
     ["test", "--workspace", "--exclude", "fettle-query", "--exclude", "fettle-fuzz"];
+
+/// No test program begins later in a run, so that a slow machine comes to a result: .ci/run ends after 48 minutes.
+const LAST_START: Duration = Duration::from_mins(41);
 
 /// Lints and tests of SQL and the cluster.
 const QUERY: [&[&str]; 3] = [
@@ -394,15 +398,16 @@ fn cargo(arguments: &[&str]) -> Result<()> {
 
 /// Runs all tests, or those of the kinds that arguments name.
 fn tests_of(step: &str, which: &[&str], score: &mut Score) -> Result<()> {
-    let ran = suite::run(&TEST, which)?;
+    let ran = suite::run(&TEST, which, || elapsed() < LAST_START)?;
     score.passed += ran.passed;
     score.failed += ran.failed;
     score.ignored += ran.ignored;
     for (why, tests) in &ran.skipped {
         println!("skipped: {tests} of {step}: {why}");
     }
-    score.failures.extend(ran.failures());
-    if !ran.right {
+    let failures = ran.failures();
+    if !failures.is_empty() {
+        score.failures.extend(failures);
         bail!("{step}: see what failed");
     }
     Ok(())

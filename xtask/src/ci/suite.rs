@@ -1,23 +1,18 @@
-//! Runs Cargo's tests, adds up what they say, and gives what failed a second try alone.
+//! Runs Cargo's test programs side by side, adds up what they say, and gives what failed a second try alone.
 //!
-//! Some tests record and move real servers; on a machine that other work slows, such a test can run out of
-//! time. As `cargo nextest` with `--retries 1`, a test that fails beside others and passes alone counts as passed
-//! and is named as *flaky*; one that fails twice has failed.
+//! Most tests wait for the programs that they observe, so as many test programs run at once as there are processors,
+//! each with as many threads. Some tests record and move real servers; on a machine that other work slows, such a test
+//! can run out of time. As `cargo nextest` with `--retries 1`, a test that fails beside others and passes alone counts
+//! as passed and is named as *flaky*; one that fails twice has failed.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::thread;
 
 use anyhow::Result;
 
-use crate::repo;
-
-/// Kills a test program that hangs, with all that it has started, so that the others still run: so
-/// many seconds is several times what the longest takes.
-const RUNNER: &str = "timeout --kill-after=10 600";
-
-/// Where Cargo takes the runner from.
-const RUNNER_VARIABLE: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+use super::programs::{self, Program, Ran};
 
 /// What a run of tests said.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -33,8 +28,6 @@ pub struct Outcome {
     /// Names of failed tests by the arguments of Cargo that run their program again (`-p fettle-cli --test
     /// ui`); no names where the program itself ended or was killed.
     pub by_target: BTreeMap<String, Vec<String>>,
-    /// Whether Cargo said that all went well.
-    pub right: bool,
 }
 
 impl Outcome {
@@ -47,73 +40,113 @@ impl Outcome {
         };
         self.by_target.iter().map(line).collect()
     }
-}
 
-/// Runs those tests of the packages that `packages` of Cargo's arguments choose that `which` do, and those that fail
-/// once more.
-pub fn run(packages: &[&str], which: &[&str]) -> Result<Outcome> {
-    let mut first = run_once(&[packages, which, &["--", "--show-output"]].concat())?;
-    // Without a failed test, what failed is the build: that is not tried again.
-    let tried = !first.by_target.is_empty();
-    for (target, names) in std::mem::take(&mut first.by_target) {
-        println!("\n== once more, alone: {target} {}", names.join(" "));
-        // With the same packages as at first: of one alone, everything would be built anew, with its features only.
-        let program = target.split(' ').skip_while(|word| !word.starts_with("--"));
-        let mut again = packages.to_vec();
-        again.extend(program);
-        again.extend(["--", "--show-output", "--test-threads=1", "--exact"]);
-        again.extend(names.iter().map(String::as_str));
-        let second = run_once(&again)?;
-        if second.right {
-            println!("flaky: {target}: {} failed beside others, passed alone", names.join(", "));
-            first.failed = first.failed.saturating_sub(names.len());
-            first.passed += if names.is_empty() { second.passed } else { names.len() };
-        } else {
-            first.by_target.insert(target, names);
-        }
-    }
-    first.right |= tried && first.by_target.is_empty() && first.failed == 0;
-    Ok(first)
-}
-
-/// Runs tests, and shows what they print.
-fn run_once(arguments: &[&str]) -> Result<Outcome> {
-    // One pipe for both, since only the order of lines says which program a failed test is of.
-    let (reader, writer) = std::io::pipe()?;
-    let mut command = Command::new("cargo");
-    command
-        .args(&arguments[..1])
-        .arg("--no-fail-fast")
-        .args(&arguments[1..])
-        .env(RUNNER_VARIABLE, RUNNER)
-        .current_dir(repo::root())
-        .stdin(Stdio::null())
-        .stderr(writer.try_clone()?)
-        .stdout(writer);
-    let mut child = command.spawn()?;
-    // The command holds the other end of the pipe, which would never end.
-    drop(command);
-    let mut reading = Reading::default();
-    for line in BufReader::new(reader).split(b'\n') {
-        let line = line?;
-        let line = String::from_utf8_lossy(&line);
-        if reading.line(&line) {
+    /// Adds what a program said, and shows what is to be shown of it.
+    fn add(&mut self, program: &Program, ran: &Ran) {
+        println!("\n     Ran {} in {:.1} s", program.target, ran.took.as_secs_f64());
+        let mut reading = Reading::default();
+        for line in ran.text.lines().filter(|line| reading.line(line)) {
             println!("{line}");
         }
+        self.passed += reading.passed;
+        self.failed += reading.failed;
+        self.ignored += reading.ignored;
+        for why in reading.skipped {
+            *self.skipped.entry(why).or_default() += 1;
+        }
+        if !ran.right {
+            self.by_target.insert(program.target.clone(), reading.names);
+        }
     }
-    let mut outcome = reading.outcome;
-    outcome.right = child.wait()?.success();
+}
+
+/// Builds and runs those tests of the packages that `packages` of Cargo's arguments choose that `which` do, and those
+/// that fail once more. Programs that have not begun when there is no time any more are left out, each counted.
+///
+/// # Errors
+///
+/// When something cannot be built or started.
+pub fn run(
+    packages: &[&str],
+    which: &[&str],
+    has_time: impl Fn() -> bool + Sync,
+) -> Result<Outcome> {
+    let mut programs = programs::build(&[packages, which].concat())?;
+    if which.is_empty() {
+        programs.push(Program::documentation(packages));
+    }
+    let mut outcome = side_by_side(&programs, &has_time)?;
+    for (target, names) in std::mem::take(&mut outcome.by_target) {
+        let program = programs.iter().find(|program| program.target == target);
+        let Some(program) = program.filter(|_| has_time()) else {
+            outcome.by_target.insert(target, names);
+            continue;
+        };
+        println!("\n== once more, alone: {target} {}", names.join(" "));
+        let mut arguments = vec!["--show-output", "--test-threads=1", "--exact"];
+        arguments.extend(names.iter().map(String::as_str));
+        let mut second = Outcome::default();
+        second.add(program, &program.run(&arguments)?);
+        if second.by_target.is_empty() {
+            println!("flaky: {target}: {} failed beside others, passed alone", names.join(", "));
+            outcome.failed = outcome.failed.saturating_sub(names.len());
+            outcome.passed += if names.is_empty() { second.passed } else { names.len() };
+        } else {
+            outcome.by_target.insert(target, names);
+        }
+    }
     Ok(outcome)
 }
 
-/// Reads what Cargo and the test runner print.
+/// Runs programs, several at once, and shows what each printed when it has ended.
+fn side_by_side(programs: &[Program], has_time: &(impl Fn() -> bool + Sync)) -> Result<Outcome> {
+    let lanes = thread::available_parallelism().map_or(1, usize::from);
+    let rest = Mutex::new(programs.iter());
+    // In a function, for a lock in the condition of a loop would be held while the program runs.
+    let next = || rest.lock().ok()?.next();
+    let (sender, ended) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..lanes {
+            let sender = sender.clone();
+            let next = &next;
+            scope.spawn(move || {
+                while let Some(program) = next() {
+                    let ran = has_time().then(|| program.run(&["--show-output"]));
+                    // Who counts has given up: so does this.
+                    if sender.send((program, ran)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        // The lanes' own ends are those to wait for.
+        drop(sender);
+        let mut outcome = Outcome::default();
+        for (program, ran) in ended {
+            match ran {
+                Some(ran) => outcome.add(program, &ran?),
+                None => {
+                    outcome.ignored += 1;
+                    outcome.skipped.insert(format!("no time was left for {}", program.target), 1);
+                }
+            }
+        }
+        Ok(outcome)
+    })
+}
+
+/// Reads what the test runner prints.
 #[derive(Default)]
 struct Reading {
-    outcome: Outcome,
-    /// Tests of the program that runs which have failed.
-    failed: Vec<String>,
-    /// Tests of the program that runs which have said that they were skipped.
-    skipped: usize,
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+    /// Names of failed tests.
+    names: Vec<String>,
+    /// Why tests have said that they were skipped, one reason a test.
+    skipped: Vec<String>,
+    /// How many of these are of the result that comes next.
+    since_result: usize,
     /// Where what tests print that passed is read: whether the present one has said that it was skipped.
     successes: Option<bool>,
 }
@@ -135,26 +168,17 @@ impl Reading {
             } else if let Some(why) = line.strip_prefix("skipped") {
                 let why = why.split_once(": ").map_or(why, |(_, why)| why);
                 if !std::mem::replace(is_skipped, true) {
-                    self.skipped += 1;
-                    *self.outcome.skipped.entry(why.to_owned()).or_default() += 1;
+                    self.since_result += 1;
+                    self.skipped.push(why.to_owned());
                 }
                 return true;
             }
             return false;
         }
-        if line.trim_start().starts_with("Running ") || line.trim_start().starts_with("Doc-tests ")
-        {
-            self.failed.clear();
-        } else if let Some(name) =
+        if let Some(name) =
             line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
         {
-            self.failed.push(name.to_string());
-        } else if let Some(target) = line
-            .strip_prefix("error: test failed, to rerun pass `")
-            .or_else(|| line.strip_prefix("error: doctest failed, to rerun pass `"))
-            .and_then(|rest| rest.strip_suffix('`'))
-        {
-            self.outcome.by_target.insert(target.to_string(), std::mem::take(&mut self.failed));
+            self.names.push(name.to_string());
         } else if let Some(result) = line.strip_prefix("test result: ") {
             let count = |what: &str| -> usize {
                 result
@@ -162,10 +186,10 @@ impl Reading {
                     .find_map(|part| part.trim().strip_suffix(what)?.trim().parse().ok())
                     .unwrap_or(0)
             };
-            let skipped = std::mem::take(&mut self.skipped);
-            self.outcome.passed += count("passed").saturating_sub(skipped);
-            self.outcome.failed += count("failed");
-            self.outcome.ignored += count("ignored") + skipped;
+            let skipped = std::mem::take(&mut self.since_result);
+            self.passed += count("passed").saturating_sub(skipped);
+            self.failed += count("failed");
+            self.ignored += count("ignored") + skipped;
         }
         true
     }
@@ -175,14 +199,34 @@ impl Reading {
 mod tests {
     use super::*;
 
+    fn ran(text: &str, right: bool) -> Ran {
+        Ran { text: text.to_owned(), right, took: std::time::Duration::ZERO }
+    }
+
     #[test]
     fn results_add_up_and_failures_belong_to_their_program() {
+        let mut outcome = Outcome::default();
+        let program = |target| Program::named(target);
+        let jar = "test one ... ok\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured\n";
+        outcome.add(&program("-p fettle-jar --lib"), &ran(jar, true));
+        let ui =
+            "test page::opens ... FAILED\ntest result: FAILED. 4 passed; 1 failed; 0 ignored\n";
+        outcome.add(&program("-p fettle-cli --test ui"), &ran(ui, false));
+        outcome.add(&program("-p fettle-cli --test man"), &ran("", false));
+        assert_eq!((outcome.passed, outcome.failed, outcome.ignored), (7, 1, 1));
+        assert_eq!(
+            outcome.failures(),
+            [
+                "cargo test -p fettle-cli --test man: ended before it could say its result",
+                "cargo test -p fettle-cli --test ui: page::opens",
+            ]
+        );
+    }
+
+    #[test]
+    fn tests_that_skip_themselves_did_not_pass() {
         let mut reading = Reading::default();
         let printed = [
-            "     Running unittests src/lib.rs (target/debug/deps/fettle_jar-0)",
-            "test one ... ok",
-            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured",
-            "     Running tests/others.rs (target/debug/deps/others-0)",
             "test with_babeltrace ... ok",
             "test alone ... ok",
             "",
@@ -198,25 +242,21 @@ mod tests {
             "    with_babeltrace",
             "",
             "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured",
-            "     Running tests/ui.rs (target/debug/deps/ui-0)",
-            "test page::opens ... FAILED",
-            "test result: FAILED. 4 passed; 1 failed; 0 ignored; 0",
-            "error: test failed, to rerun pass `-p fettle-cli --test ui`",
-            "     Running tests/man.rs (target/debug/deps/man-0)",
-            "error: test failed, to rerun pass `-p fettle-cli --test man`",
         ];
         let shown: Vec<&str> = printed.into_iter().filter(|line| reading.line(line)).collect();
         assert!(shown.contains(&"skipped 1 test: no babeltrace2"), "{shown:?}");
         assert!(!shown.contains(&"what it prints") && !shown.contains(&"    alone"), "{shown:?}");
-        let outcome = reading.outcome;
-        assert_eq!((outcome.passed, outcome.failed, outcome.ignored), (8, 1, 2));
-        assert_eq!(outcome.skipped, BTreeMap::from([("no babeltrace2".to_owned(), 1)]));
-        assert_eq!(
-            outcome.failures(),
-            [
-                "cargo test -p fettle-cli --test man: ended before it could say its result",
-                "cargo test -p fettle-cli --test ui: page::opens",
-            ]
-        );
+        assert_eq!((reading.passed, reading.failed, reading.ignored), (1, 0, 1));
+        assert_eq!(reading.skipped, ["no babeltrace2"]);
+    }
+
+    #[test]
+    fn programs_run_side_by_side_and_those_without_time_are_counted() {
+        let programs = [Program::named("one"), Program::named("two")];
+        let all = side_by_side(&programs, &|| true).unwrap();
+        assert_eq!(all, Outcome::default());
+        let none = side_by_side(&programs, &|| false).unwrap();
+        assert_eq!(none.ignored, 2);
+        assert_eq!(none.skipped.len(), 2);
     }
 }
