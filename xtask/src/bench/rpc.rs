@@ -9,7 +9,7 @@ use clap::ValueEnum;
 
 use crate::proc;
 use crate::rpc::language::Programs;
-use crate::rpc::{self, Language, Stubs};
+use crate::rpc::{self, Aim, Language, Stubs};
 use fettle_stats::median;
 
 /// How much to measure.
@@ -74,7 +74,7 @@ pub fn run(options: &Options) -> Result<bool> {
 }
 
 fn variants(language: Language, plugin: &Path) -> Result<Vec<Variant>> {
-    let build = |stubs: &Stubs| language.build(plugin, stubs);
+    let build = |stubs: &Stubs| language.build(plugin, stubs, Aim::Speed);
     let woven = Stubs::Woven("mode=performance".to_owned());
     let mut variants = vec![
         Variant { name: "plain", programs: build(&Stubs::Plain)?, on: false, more: &[] },

@@ -41,22 +41,27 @@ impl Outcome {
         self.by_target.iter().map(line).collect()
     }
 
-    /// Adds what a program said, and shows what is to be shown of it.
-    fn add(&mut self, program: &Program, ran: &Ran) {
+    /// Adds what a program said.
+    fn add(&mut self, target: &str, said: Reading, right: bool) {
+        self.passed += said.passed;
+        self.failed += said.failed;
+        self.ignored += said.ignored;
+        for why in said.skipped {
+            *self.skipped.entry(why).or_default() += 1;
+        }
+        if !right {
+            self.by_target.insert(target.to_owned(), said.names);
+        }
+    }
+
+    /// Shows what a program printed, and adds it.
+    fn show(&mut self, program: &Program, ran: &Ran) {
         println!("\n     Ran {} in {:.1} s", program.target, ran.took.as_secs_f64());
         let mut reading = Reading::default();
         for line in ran.text.lines().filter(|line| reading.line(line)) {
             println!("{line}");
         }
-        self.passed += reading.passed;
-        self.failed += reading.failed;
-        self.ignored += reading.ignored;
-        for why in reading.skipped {
-            *self.skipped.entry(why).or_default() += 1;
-        }
-        if !ran.right {
-            self.by_target.insert(program.target.clone(), reading.names);
-        }
+        self.add(&program.target, reading, ran.right);
     }
 }
 
@@ -86,7 +91,7 @@ pub fn run(
         let mut arguments = vec!["--show-output", "--test-threads=1", "--exact"];
         arguments.extend(names.iter().map(String::as_str));
         let mut second = Outcome::default();
-        second.add(program, &program.run(&arguments)?);
+        second.show(program, &program.run(&arguments)?);
         if second.by_target.is_empty() {
             println!("flaky: {target}: {} failed beside others, passed alone", names.join(", "));
             outcome.failed = outcome.failed.saturating_sub(names.len());
@@ -124,7 +129,7 @@ fn side_by_side(programs: &[Program], has_time: &(impl Fn() -> bool + Sync)) -> 
         let mut outcome = Outcome::default();
         for (program, ran) in ended {
             match ran {
-                Some(ran) => outcome.add(program, &ran?),
+                Some(ran) => outcome.show(program, &ran?),
                 None => {
                     outcome.ignored += 1;
                     outcome.skipped.insert(format!("no time was left for {}", program.target), 1);
@@ -199,20 +204,22 @@ impl Reading {
 mod tests {
     use super::*;
 
-    fn ran(text: &str, right: bool) -> Ran {
-        Ran { text: text.to_owned(), right, took: std::time::Duration::ZERO }
+    fn read(printed: &[&str]) -> (Reading, Vec<String>) {
+        let mut reading = Reading::default();
+        let shown = printed.iter().filter(|line| reading.line(line)).map(|line| line.to_string());
+        let shown = shown.collect();
+        (reading, shown)
     }
 
     #[test]
     fn results_add_up_and_failures_belong_to_their_program() {
         let mut outcome = Outcome::default();
-        let program = |target| Program::named(target);
-        let jar = "test one ... ok\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured\n";
-        outcome.add(&program("-p fettle-jar --lib"), &ran(jar, true));
+        let jar = ["test one ... ok", "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured"];
+        outcome.add("-p fettle-jar --lib", read(&jar).0, true);
         let ui =
-            "test page::opens ... FAILED\ntest result: FAILED. 4 passed; 1 failed; 0 ignored\n";
-        outcome.add(&program("-p fettle-cli --test ui"), &ran(ui, false));
-        outcome.add(&program("-p fettle-cli --test man"), &ran("", false));
+            ["test page::opens ... FAILED", "test result: FAILED. 4 passed; 1 failed; 0 ignored"];
+        outcome.add("-p fettle-cli --test ui", read(&ui).0, false);
+        outcome.add("-p fettle-cli --test man", read(&[]).0, false);
         assert_eq!((outcome.passed, outcome.failed, outcome.ignored), (7, 1, 1));
         assert_eq!(
             outcome.failures(),
@@ -225,7 +232,6 @@ mod tests {
 
     #[test]
     fn tests_that_skip_themselves_did_not_pass() {
-        let mut reading = Reading::default();
         let printed = [
             "test with_babeltrace ... ok",
             "test alone ... ok",
@@ -243,9 +249,10 @@ mod tests {
             "",
             "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured",
         ];
-        let shown: Vec<&str> = printed.into_iter().filter(|line| reading.line(line)).collect();
-        assert!(shown.contains(&"skipped 1 test: no babeltrace2"), "{shown:?}");
-        assert!(!shown.contains(&"what it prints") && !shown.contains(&"    alone"), "{shown:?}");
+        let (reading, shown) = read(&printed);
+        let is_shown = |wanted: &str| shown.iter().any(|line| line == wanted);
+        assert!(is_shown("skipped 1 test: no babeltrace2"), "{shown:?}");
+        assert!(!is_shown("what it prints") && !is_shown("    alone"), "{shown:?}");
         assert_eq!((reading.passed, reading.failed, reading.ignored), (1, 0, 1));
         assert_eq!(reading.skipped, ["no babeltrace2"]);
     }

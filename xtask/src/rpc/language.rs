@@ -109,12 +109,13 @@ impl Language {
     }
 
     /// Builds the test programs with stubs of a kind. An error says what is missing.
-    pub fn build(self, plugin: &Path, stubs: &Stubs) -> Result<Programs> {
+    pub fn build(self, plugin: &Path, stubs: &Stubs, aim: Aim) -> Result<Programs> {
         let folder = format!("{}-{}", self.name(), stubs.name());
         let folder = repo::target().join("rpc").join(folder);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder)?;
-        let job = Job { plugin, stubs, folder: &folder, tests: repo::root().join("tests/rpc") };
+        let tests = repo::root().join("tests/rpc");
+        let job = Job { plugin, stubs, folder: &folder, tests, aim };
         match self {
             Language::Go => job.go(),
             Language::Python => job.python(),
@@ -123,6 +124,15 @@ impl Language {
             Language::Rust => job.rust(),
         }
     }
+}
+
+/// What programs are built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// To be right: compiling is most of what that takes, so compilers are not asked to optimise.
+    Calls,
+    /// To be measured.
+    Speed,
 }
 
 /// What stubs a program is built with.
@@ -151,6 +161,7 @@ struct Job<'a> {
     stubs: &'a Stubs,
     folder: &'a Path,
     tests: PathBuf,
+    aim: Aim,
 }
 
 impl Job<'_> {
@@ -263,7 +274,12 @@ impl Job<'_> {
         let flags = proc::output_of(Command::new("pkg-config").args(library))?;
         let runtime = repo::root().join("runtime");
         let mut build = Command::new("g++");
-        build.current_dir(self.folder).args(["-O2", "-std=c++14", "-Wall", "-Wextra", "-I."]);
+        let optimized = match self.aim {
+            Aim::Calls => "-O0",
+            Aim::Speed => "-O2",
+        };
+        build.current_dir(self.folder);
+        build.args([optimized, "-std=c++14", "-Wall", "-Wextra", "-I."]);
         build.arg(format!("-I{}", runtime.join("rpc/cpp").display()));
         build.arg(format!("-I{}", runtime.join("sensor").display()));
         build.args([
@@ -350,7 +366,9 @@ impl Job<'_> {
             _ => "plain",
         };
         cargo.env("CARGO_TARGET_DIR", &target).env("FETTLE_OPTIONS", options);
-        cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
+        if self.aim == Aim::Speed {
+            cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
+        }
         let protos = format!("{}:{root}/runtime/rpc", self.tests.display());
         proc::output_of(cargo.env("FETTLE_PROTOS", protos))?;
         std::fs::copy(target.join("debug/matrix"), self.folder.join("matrix"))?;

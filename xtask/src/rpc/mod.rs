@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 
 use chain::Ids;
 use language::Missing;
-pub use language::{Language, Stubs};
+pub use language::{Aim, Language, Stubs};
 
 use crate::{fettle, proc, repo};
 
@@ -78,7 +78,7 @@ pub fn run(options: &Options) -> Result<Score> {
     if let Some(roots) = options.chain {
         let id = if options.without_ids { "none" } else { "traceparent" };
         let stubs = Stubs::Woven(format!("mode={},id={id}", options.mode));
-        let build = |language: Language| language.build(&plugin, &stubs);
+        let build = |language: Language| language.build(&plugin, &stubs, Aim::Speed);
         let ids = match (options.without_ids, options.kernel) {
             (false, _) => Ids::Sent,
             (true, false) => Ids::None,
@@ -95,7 +95,7 @@ pub fn run(options: &Options) -> Result<Score> {
     for language in languages {
         let name = language.name();
         let stubs = format!("mode={},id=traceparent", options.mode);
-        let programs = match language.build(&plugin, &Stubs::Woven(stubs)) {
+        let programs = match language.build(&plugin, &Stubs::Woven(stubs), Aim::Calls) {
             Ok(programs) => programs,
             Err(error) if error.is::<Missing>() => {
                 let why = format!("calls in {name}: {error:#}");
