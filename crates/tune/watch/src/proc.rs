@@ -28,15 +28,23 @@ const TREE_EVERY: Duration = Duration::from_millis(100);
 const WAITS_EVERY: Duration = Duration::from_millis(10);
 /// How often it is asked whether sleeping processes have bytes to read.
 const UNREAD_EVERY: Duration = Duration::from_millis(5);
-/// Asking many connections takes long, and so do the kernel's tables where they are large: it is to take no more
-/// of the time than this.
+/// Asking many connections takes long, and so do the kernel's tables where they are large: a hundredth of the time is
+/// all that this may take for a process.
 const UNREAD_SHARE: u32 = 100;
+/// All that is asked of processes that sleep takes a tenth of the time at most.
+const SLEEPERS_SHARE: u32 = 10;
+/// Looking for processes that have come or gone takes at most a twentieth of the time.
+const TREE_SHARE: u32 = 20;
 /// The first time that there are bytes, it is asked again after so long.
 const UNREAD_AGAIN: Duration = Duration::from_millis(1);
 /// Looks that follow soon once there are bytes.
 const UNREAD_SOON: u32 = 4;
 /// A process that has not computed for so long sleeps.
 const ASLEEP: Duration = Duration::from_millis(2);
+/// A process that has slept for longer takes turns with others that do.
+const LONG_ASLEEP: Duration = Duration::from_millis(20);
+/// So many of those are looked at in each look: more of them take longer to be seen awake, not more of the watcher's time.
+const SLEEPERS_MAX: usize = 32;
 /// CPU time after which a process's threads are looked at again.
 const LOOK_AFTER: u64 = 500_000;
 /// What a pause for evidence disturbs is over after so long: threads have waited for it, and go back to what they did.
@@ -68,12 +76,16 @@ pub struct Processes {
     wanted: Wanted,
     known: BTreeMap<Pid, Watched>,
     tree_at: Option<Instant>,
+    tree_every: Duration,
     sensors: Vec<Sensor>,
     sensors_at: Option<Instant>,
     /// When histograms were looked at.
     histograms_at: BTreeMap<String, Instant>,
     requests: Option<Box<dyn Requests>>,
     counted: Counted,
+    /// Looks so far, by which those that sleep take turns, and how many of these there were in the last one.
+    looks: usize,
+    sleepers: usize,
 }
 
 /// A process that is watched.
@@ -118,9 +130,12 @@ impl Processes {
             wanted,
             known: BTreeMap::new(),
             tree_at: None,
+            tree_every: TREE_EVERY,
             sensors: Vec::new(),
             sensors_at: None,
             histograms_at: BTreeMap::new(),
+            looks: 0,
+            sleepers: 0,
         }
     }
 
@@ -168,6 +183,14 @@ impl Processes {
     /// Looks for processes that have come or gone. Returns whether any is left.
     pub fn refresh(&mut self, now: Instant) -> bool {
         self.tree_at = Some(now);
+        let began = Instant::now();
+        let is_any_left = self.refresh_now(now);
+        self.tree_every = TREE_EVERY.max(began.elapsed() * TREE_SHARE);
+        is_any_left
+    }
+
+    /// The same, whatever time it takes.
+    fn refresh_now(&mut self, now: Instant) -> bool {
         // Where no file can be opened, as when there are too many, nothing is known of who has ended.
         if Stat::of(Pid::own()).is_none() {
             return !self.known.is_empty();
@@ -232,7 +255,7 @@ impl Processes {
     /// Looks at all of them. Returns `None` when none is left.
     pub fn look(&mut self, now: Instant, at_ns: u64) -> Option<Look> {
         let due = |at: Option<Instant>, every| at.is_none_or(|at| now.duration_since(at) >= every);
-        if due(self.tree_at, TREE_EVERY) && !self.refresh(now) {
+        if due(self.tree_at, self.tree_every) && !self.refresh(now) {
             return None;
         }
         let looks_at_sensors =
@@ -248,9 +271,20 @@ impl Processes {
             requests = self.counted.due(now);
         }
         let mut processes = Vec::with_capacity(self.known.len());
+        let many = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        let sleepers_share = SLEEPERS_SHARE.saturating_mul(many);
+        let turns = self.sleepers.div_ceil(SLEEPERS_MAX).max(1);
+        self.looks = self.looks.wrapping_add(1);
+        self.sleepers = 0;
         for process in self.known.values_mut() {
             let scalars = scalars_of(&self.sensors, process.id.pid);
-            let mut look = process.look(now, &self.wanted, scalars);
+            let sleeps = scalars.is_empty() && process.has_slept_long(now);
+            self.sleepers += usize::from(sleeps);
+            let has_turn = !sleeps || (self.sleepers + self.looks).is_multiple_of(turns);
+            let mut look = match has_turn {
+                true => process.look(now, &self.wanted, scalars, sleepers_share),
+                false => process.as_before(),
+            };
             look.histograms = histograms_of(&self.sensors, &histograms, process.id.pid);
             look.requests = self.counted.of(process.id.pid, &requests);
             processes.push(look);
@@ -306,7 +340,30 @@ impl Watched {
         self.clocks.threads(self.id.pid, process_ns)
     }
 
-    fn look(&mut self, now: Instant, wanted: &Wanted, scalars: Vec<(String, i64)>) -> ProcessLook {
+    /// Whether it has not computed for long, and nothing waits for it that is known of.
+    fn has_slept_long(&self, now: Instant) -> bool {
+        now.duration_since(self.cpu_changed) >= LONG_ASLEEP
+            && self.unread_looks == 0
+            && self.disturbed_until.is_none_or(|until| now >= until)
+    }
+
+    /// A look that asks nothing: it sleeps, as far as is known.
+    fn as_before(&self) -> ProcessLook {
+        ProcessLook {
+            is_worker: self.is_worker,
+            cpu_ns: self.cpu_ns,
+            ..ProcessLook::new(self.id, self.program.clone())
+        }
+    }
+
+    /// A look, whose like takes the `sleepers_share`-th part of the time at most while the process sleeps.
+    fn look(
+        &mut self,
+        now: Instant,
+        wanted: &Wanted,
+        scalars: Vec<(String, i64)>,
+        sleepers_share: u32,
+    ) -> ProcessLook {
         let cpu_ns = self.cpu_time();
         let ended = cpu_ns.is_none();
         let cpu_ns = cpu_ns.unwrap_or(self.cpu_ns);
@@ -343,6 +400,7 @@ impl Watched {
         if !(looks_at_threads || looks_at_waits || looks_at_bytes || looks_at_scalars) {
             return look;
         }
+        let began = Instant::now();
         if looks_at_threads {
             self.threads_at_cpu = Some(cpu_ns);
             look.threads = Some(self.threads());
@@ -358,6 +416,10 @@ impl Watched {
         }
         // Last: what was seen of a process that began to end meanwhile says nothing of its work.
         look.held = held(self.id.pid);
+        if looks_at_bytes && self.unread_looks == 0 {
+            let least = began.elapsed().saturating_mul(sleepers_share);
+            self.unread_every = self.unread_every.max(least);
+        }
         look
     }
 
