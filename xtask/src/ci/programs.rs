@@ -84,7 +84,7 @@ fn package(id: &str) -> Option<&str> {
     }
 }
 
-/// Builds test programs by Cargo's arguments, and lists them in Cargo's order.
+/// Builds test programs by Cargo's arguments, and lists them by their targets: Cargo names them as they are built.
 pub fn build(arguments: &[&str]) -> Result<Vec<Program>> {
     let mut cargo = Command::new("cargo");
     cargo.args(arguments).args(["--no-run", "--message-format=json-render-diagnostics"]);
@@ -100,7 +100,6 @@ pub fn build(arguments: &[&str]) -> Result<Vec<Program>> {
     }
     let status = child.wait()?;
     ensure!(status.success(), "{cargo:?}: {status}");
-    // Cargo names them as they are built.
     programs.sort_by(|one, other| one.target.cmp(&other.target));
     Ok(programs)
 }
